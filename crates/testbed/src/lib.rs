@@ -1,0 +1,1 @@
+//! A real Kubernetes on one machine, whose nodes are Linux namespaces.
