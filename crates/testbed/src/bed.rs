@@ -1,0 +1,219 @@
+//! A bed's name and all that follows from it: paths, addresses, node names.
+//!
+//! Nothing about a bed is remembered that could be derived from its name, so a bed that crashed half-way can be removed
+//! by a program that knows the name and nothing else.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// Where beds live, unless the environment says otherwise.
+const BEDS: &str = "/var/lib/quorate-testbed";
+const BEDS_VARIABLE: &str = "QUORATE_TESTBED_DIR";
+
+pub const DEFAULT_NAME: &str = "quorate";
+pub const MAX_NODES: u8 = 9;
+
+/// The control plane's address inside every bed. Beds share no network, so they can share addresses.
+pub const CONTROL_PLANE: &str = "10.90.0.1";
+pub const NODE_NETWORK_BITS: u8 = 24;
+pub const SERVICES: &str = "10.96.0.0/16";
+pub const FIRST_SERVICE: &str = "10.96.0.1";
+pub const PODS: &str = "10.244.0.0/16";
+pub const API_PORT: u16 = 6443;
+pub const DNS_DOMAIN: &str = "cluster.local";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bed {
+    name: String,
+}
+
+impl FromStr for Bed {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let well_formed = name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.ends_with('-');
+        // 20 characters keep the control socket's path below the kernel's limit of 107 bytes.
+        if well_formed && name.len() <= 20 && name.chars().all(allowed) {
+            return Ok(Bed { name: name.to_owned() });
+        }
+        Err(Error::refused(
+            format!("`{name}` cannot name a bed"),
+            "use 1 to 20 lower-case letters, digits and dashes, beginning with a letter",
+        ))
+    }
+}
+
+impl fmt::Display for Bed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Bed {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory that holds all beds of this machine.
+    pub fn beds_dir() -> PathBuf {
+        std::env::var_os(BEDS_VARIABLE).map_or_else(|| BEDS.into(), PathBuf::from)
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        Self::beds_dir().join(&self.name)
+    }
+
+    /// Held while a bed is being started or removed. Beside the bed's directory, because `down` removes that.
+    pub fn lock_file(&self) -> PathBuf {
+        Self::beds_dir().join(format!(".{}.lock", self.name))
+    }
+
+    /// What the bed was started with; its presence means a bed was begun.
+    pub fn plan_file(&self) -> PathBuf {
+        self.dir().join("plan.json")
+    }
+
+    /// Written when the bed was complete for the first time: from then on its state is worth keeping.
+    pub fn complete_file(&self) -> PathBuf {
+        self.dir().join("complete")
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir().join("kubeconfig")
+    }
+
+    /// The kubeconfig of one of the bed's own users, for use inside the bed.
+    pub fn inner_kubeconfig(&self, user: &str) -> PathBuf {
+        self.dir().join("kubeconfigs").join(user)
+    }
+
+    pub fn control_socket(&self) -> PathBuf {
+        self.dir().join("control.sock")
+    }
+
+    pub fn pki(&self, file: &str) -> PathBuf {
+        self.dir().join("pki").join(file)
+    }
+
+    pub fn log(&self, component: &str) -> PathBuf {
+        self.dir().join("logs").join(format!("{component}.log"))
+    }
+
+    pub fn logs_dir(&self) -> PathBuf {
+        self.dir().join("logs")
+    }
+
+    pub fn images_dir(&self) -> PathBuf {
+        self.dir().join("images")
+    }
+
+    pub fn volumes_dir(&self) -> PathBuf {
+        self.dir().join("volumes")
+    }
+
+    /// The bed's own copy of this program: a rebuild must not pull it from under a running bed.
+    pub fn program(&self) -> PathBuf {
+        self.dir().join("bin/testbed")
+    }
+
+    /// The cgroup, relative to each hierarchy's root, that holds every process of the bed.
+    pub fn cgroup(&self) -> PathBuf {
+        PathBuf::from("quorate-testbed").join(&self.name)
+    }
+
+    pub fn supervisor_cgroup(&self) -> PathBuf {
+        self.cgroup().join("supervisor")
+    }
+
+    pub fn node(&self, number: u8) -> Node {
+        Node { bed: self.clone(), number }
+    }
+}
+
+/// One node of a bed: a machine as far as Kubernetes can tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    pub bed: Bed,
+    pub number: u8,
+}
+
+impl Node {
+    pub fn name(&self) -> String {
+        format!("node{}", self.number)
+    }
+
+    pub fn zone(&self) -> String {
+        format!("zone-{}", self.number)
+    }
+
+    pub fn address(&self) -> String {
+        format!("10.90.0.{}", 10 + self.number)
+    }
+
+    pub fn pod_network(&self) -> String {
+        format!("10.244.{}.0/24", self.number)
+    }
+
+    /// The bed's end of the cable to this node.
+    pub fn link(&self) -> String {
+        self.name()
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.bed.dir().join("nodes").join(self.name())
+    }
+
+    pub fn log(&self, component: &str) -> PathBuf {
+        self.bed.log(&format!("{}-{component}", self.name()))
+    }
+
+    /// Present from the moment all images are there until the next boot begins.
+    pub fn images_loaded_file(&self) -> PathBuf {
+        self.dir().join("images-loaded")
+    }
+
+    pub fn cgroup(&self) -> PathBuf {
+        self.bed.cgroup().join(self.name())
+    }
+
+    /// Where the node's own daemons run; pods get cgroups beside it.
+    pub fn system_cgroup(&self) -> PathBuf {
+        self.cgroup().join("system")
+    }
+}
+
+/// What a bed is made of, decided once by `up` and kept for repairs and reboots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    pub nodes: u8,
+    /// Where the host finds the API server: 127.0.0.1 and this port.
+    pub port: u16,
+    pub kube: PathBuf,
+    pub etcd: PathBuf,
+    pub coredns: PathBuf,
+    pub containerd: PathBuf,
+    pub ctr: PathBuf,
+    pub cni_plugins: PathBuf,
+    /// Image archives that every node loads when it boots; the first is the pause image.
+    pub images: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_escape_a_path_or_a_socket_are_refused() {
+        for name in ["", "..", "a/b", "A", "1a", "a-", "-a", "a b", "abcdefghijklmnopqrstu"] {
+            assert!(name.parse::<Bed>().is_err(), "{name:?} was accepted");
+        }
+        for name in ["a", "quorate", "test-2", "abcdefghijklmnopqrst"] {
+            assert!(name.parse::<Bed>().is_ok(), "{name:?} was refused");
+        }
+    }
+}

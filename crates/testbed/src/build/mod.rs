@@ -1,0 +1,12 @@
+//! The bed's programs, built from pinned Go modules and kept in a cache that all clones on a machine share.
+
+mod busybox;
+mod cache;
+mod component;
+mod images;
+mod progress;
+
+pub use cache::Cache;
+pub use component::{COREDNS, Component, ETCD, ETCD_3_5, ETCD_3_6, ETCD_3_7, KUBE, build};
+pub use images::{BUSYBOX_IMAGE, PAUSE_IMAGE, etcd_image, standard_images};
+pub use progress::Progress;

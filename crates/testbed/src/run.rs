@@ -1,0 +1,242 @@
+//! Each verb of the command line.
+
+use std::{
+    fs,
+    io::Write,
+    net::TcpListener,
+    os::{fd::AsFd, unix::process::CommandExt},
+    path::Path,
+    process::Command,
+};
+
+use crate::{
+    args::{Arguments, Verb},
+    bed::Bed,
+    build::{self, Cache},
+    cgroup, client,
+    control::{Answer, NodeState, Phase, Request, State},
+    error::{Error, Result, While, create_dir},
+    lifecycle::{self, Outcome, Wanted},
+    machine::{self, tell},
+    node,
+    supervisor::{self, plan_of},
+};
+
+pub fn run(arguments: Arguments) -> Result<()> {
+    let bed = arguments.name;
+    match arguments.verb {
+        Verb::Up { nodes, port } => up(&bed, Wanted { nodes, port }),
+        Verb::Down => down(&bed),
+        Verb::Status { json } => status(&bed, json),
+        Verb::List => list(),
+        Verb::Kubeconfig => kubeconfig(&bed),
+        Verb::Kubectl { arguments } => kubectl(&bed, &arguments),
+        Verb::LoadImage { archive } => load_image(&bed, &archive),
+        Verb::Node { action, number } => ask(&bed, &Request::Node { number, action }),
+        Verb::Component { action, component } => {
+            ask(&bed, &Request::Component { name: component, start: action == "start" })
+        }
+        Verb::Exec { node, command } => exec(&bed, node, &command),
+        Verb::Logs { component, follow } => logs(&bed, component.as_deref(), follow),
+        Verb::Build => build_all(),
+        Verb::EtcdBinaries => etcd_binaries(),
+        Verb::EnterBed => enter_bed(&bed),
+        Verb::RunBed => run_bed(bed),
+        Verb::RunNode { number } => node::boot(&bed.node(number), &plan_of(&bed)?),
+    }
+}
+
+fn up(bed: &Bed, wanted: Wanted) -> Result<()> {
+    let outcome = lifecycle::up(bed, wanted)?;
+    tell(&match outcome {
+        Outcome::Started => format!("bed {bed} is ready"),
+        Outcome::AlreadyRunning => format!("bed {bed} is running already"),
+        Outcome::Repaired => format!("bed {bed} is running again, with all it held"),
+    });
+    tell(&format!("export KUBECONFIG={}", bed.kubeconfig().display()));
+    Ok(())
+}
+
+fn down(bed: &Bed) -> Result<()> {
+    let existed = lifecycle::down(bed)?;
+    tell(&if existed { format!("bed {bed} is gone") } else { format!("there is no bed {bed}") });
+    Ok(())
+}
+
+fn status(bed: &Bed, json: bool) -> Result<()> {
+    let state = client::state(bed)?;
+    if json {
+        let text = serde_json::to_string_pretty(&state).while_(|| "the state".to_owned())?;
+        return print(&format!("{text}\n"));
+    }
+    let memory = cgroup::working_set(&bed.cgroup())? >> 20;
+    print(&table(bed, &state, memory))
+}
+
+fn table(bed: &Bed, state: &State, memory: u64) -> String {
+    let components = state.components.iter().map(|component| {
+        let word = match (component.running, component.restarts) {
+            (false, _) => "stopped".to_owned(),
+            (true, 0) => "running".to_owned(),
+            (true, restarts) => format!("running, {restarts} restarts"),
+        };
+        (&component.name, word)
+    });
+    let nodes = state.nodes.iter().map(|node| (&node.name, node_word(node).to_owned()));
+    let rows = components.chain(nodes).map(|(name, word)| format!("  {name:<24} {word}\n"));
+    format!("bed {bed}: {}, {memory} MiB\n{}", phase_word(state), rows.collect::<String>())
+}
+
+fn phase_word(state: &State) -> String {
+    match state.phase {
+        Phase::Starting => format!("starting, {}", state.step),
+        Phase::Ready => "ready".to_owned(),
+        Phase::Failed => format!("failed: {}", state.step),
+    }
+}
+
+fn node_word(node: &NodeState) -> &'static str {
+    match (node.running, node.connected, node.ready) {
+        (false, _, _) => "off",
+        (true, false, _) => "cut off",
+        (true, true, Some(true)) => "ready",
+        (true, true, Some(false)) => "not ready",
+        (true, true, None) => "running, readiness unknown",
+    }
+}
+
+fn list() -> Result<()> {
+    let lines = lifecycle::list().into_iter().map(|(bed, phase)| {
+        let phase = phase.map_or("not running", |phase| match phase {
+            Phase::Starting => "starting",
+            Phase::Ready => "ready",
+            Phase::Failed => "failed",
+        });
+        format!("{:<24} {phase}\n", bed.name())
+    });
+    print(&lines.collect::<String>())
+}
+
+fn kubeconfig(bed: &Bed) -> Result<()> {
+    require_running(bed)?;
+    print(&format!("{}\n", bed.kubeconfig().display()))
+}
+
+fn require_running(bed: &Bed) -> Result<()> {
+    if client::is_answering(bed) {
+        return Ok(());
+    }
+    Err(Error::refused(format!("bed {bed} is not running"), "start it with `make up` or `testbed up`"))
+}
+
+fn kubectl(bed: &Bed, arguments: &[String]) -> Result<()> {
+    require_running(bed)?;
+    let mut kubectl = Command::new(plan_of(bed)?.kube);
+    kubectl.arg("kubectl").args(arguments).env("KUBECONFIG", bed.kubeconfig());
+    become_command(kubectl)
+}
+
+fn load_image(bed: &Bed, archive: &Path) -> Result<()> {
+    require_running(bed)?;
+    let file = archive.file_name().map(|name| name.to_string_lossy().into_owned()).ok_or_else(|| {
+        Error::refused(format!("{} is not a file", archive.display()), "name an archive, as `docker save` writes it")
+    })?;
+    create_dir(&bed.images_dir())?;
+    // Kept with the bed, so that a node whose disk was lost gets it again when it boots.
+    let kept = bed.images_dir().join(&file);
+    fs::copy(archive, &kept).while_(|| format!("copying {}", archive.display()))?;
+    ask(bed, &Request::LoadImage { file }).inspect_err(|_| drop(fs::remove_file(&kept)))
+}
+
+fn ask(bed: &Bed, request: &Request) -> Result<()> {
+    if let Answer::Done { what } = client::ask(bed, request)? {
+        tell(&what);
+    }
+    Ok(())
+}
+
+fn exec(bed: &Bed, node: Option<u8>, command: &[String]) -> Result<()> {
+    require_running(bed)?;
+    let (cgroup, who) = match node {
+        Some(number) => (bed.node(number).system_cgroup(), bed.node(number).name()),
+        None => (bed.supervisor_cgroup(), format!("bed {bed}")),
+    };
+    let inside = cgroup::init_process(&cgroup)?
+        .ok_or_else(|| Error::refused(format!("{who} is not running"), "see `testbed status`"))?;
+    let mut nsenter = Command::new("nsenter");
+    nsenter.args(["--target", &inside.to_string(), "--net", "--"]).args(command);
+    become_command(nsenter)
+}
+
+fn logs(bed: &Bed, component: Option<&str>, follow: bool) -> Result<()> {
+    let entries = fs::read_dir(bed.logs_dir())
+        .map_err(|_| Error::refused(format!("there is no bed {bed}"), "start it with `make up` or `testbed up`"))?;
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned()))
+        .collect();
+    names.sort();
+    let Some(component) = component else { return print(&format!("{}\n", names.join("\n"))) };
+    if !names.iter().any(|name| name == component) {
+        return Err(Error::refused(
+            format!("there is no log of {component}"),
+            format!("there are {}", names.join(", ")),
+        ));
+    }
+    let mut tail = Command::new("tail");
+    tail.args(["-n", "+1"]).args(follow.then_some("-F")).arg(bed.log(component));
+    become_command(tail)
+}
+
+fn build_all() -> Result<()> {
+    machine::prepare()?;
+    let cache = Cache::open()?;
+    build::build(&build::KUBE, &cache)?;
+    build::build(&build::COREDNS, &cache)?;
+    build::standard_images(&cache).map(drop)
+}
+
+/// A directory with `3.5/etcd`, `3.5/etcdctl` and so on: what tests of the file formats compare with.
+fn etcd_binaries() -> Result<()> {
+    let cache = Cache::open()?;
+    let mut built = Vec::new();
+    for component in build::ETCD {
+        built.push((component.name.trim_start_matches("etcd-"), build::build(&component, &cache)?));
+    }
+    let paths: Vec<_> = built.iter().map(|(_, dir)| dir.as_os_str().as_encoded_bytes()).collect();
+    let all = cache.get("etcd-releases", &paths, |dir| {
+        built.iter().try_for_each(|(minor, programs)| {
+            std::os::unix::fs::symlink(programs, dir.join(minor)).while_(|| format!("linking {}", programs.display()))
+        })
+    })?;
+    print(&format!("{}\n", all.display()))
+}
+
+/// In the cgroup first: from here on `down` finds whatever comes of this process. If `down` was faster, the cgroup is
+/// gone and nothing starts.
+fn enter_bed(bed: &Bed) -> Result<()> {
+    cgroup::join(&bed.supervisor_cgroup())?;
+    let mut unshare = Command::new("setsid");
+    unshare
+        .args(["unshare", "--mount", "--propagation", "private", "--uts", "--ipc", "--net"])
+        .args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"])
+        .arg(bed.program())
+        .args(["--name", bed.name(), "run-bed"]);
+    become_command(unshare)
+}
+
+fn run_bed(bed: Bed) -> Result<()> {
+    let listener = std::io::stdin().as_fd().try_clone_to_owned().while_(|| "taking the listener".to_owned())?;
+    let runtime = tokio::runtime::Runtime::new().while_(|| "starting the runtime".to_owned())?;
+    runtime.block_on(supervisor::run(bed, TcpListener::from(listener)))
+}
+
+/// Replaces this process; returns only if that fails.
+fn become_command(mut command: Command) -> Result<()> {
+    let line = crate::command::line_of(&command);
+    Err(command.exec()).while_(|| format!("starting `{line}`"))
+}
+
+fn print(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).while_(|| "writing the answer".to_owned())
+}
