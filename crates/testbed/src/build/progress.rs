@@ -43,10 +43,6 @@ impl Progress {
         }
     }
 
-    pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
     pub fn done(mut self) -> Duration {
         let took = self.began.elapsed();
         self.stop();

@@ -27,6 +27,8 @@ pub struct Written {
     pub reference: String,
     /// Of the manifest: the name by which runtimes know this very image.
     pub digest: String,
+    /// Of the configuration: what runtimes report as the image of a container.
+    pub id: String,
     pub layers: Vec<String>,
 }
 
@@ -109,6 +111,7 @@ impl Image {
         Ok(Written {
             reference: self.reference.clone(),
             digest: manifest_blob.digest(),
+            id: config_blob.digest(),
             layers: blobs.iter().map(Blob::digest).collect(),
         })
     }

@@ -27,6 +27,8 @@ const BEFORE_RESTART: Duration = Duration::from_secs(1);
 
 /// Never returns while the node lives.
 pub fn boot(node: &Node, plan: &Plan) -> Result<()> {
+    // A machine forgets its cgroups when it goes down. Left alone, the kubelet would wait for the pods they held.
+    cgroup::remove(&node.cgroup(), STARTING)?;
     cgroup::create(&node.system_cgroup())?;
     cgroup::join(&node.system_cgroup())?;
     mounts(node)?;

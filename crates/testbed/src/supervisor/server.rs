@@ -41,7 +41,7 @@ impl Supervisor {
                 let answer = self.answer(request).await;
                 send(&mut writing, &answer.unwrap_or_else(|error| Answer::Failed { error: error.to_string() })).await
             }
-            Err(error) => send(&mut writing, &Answer::Failed { error: format!("not a request: {error}") }).await,
+            Err(error) => send(&mut writing, &Answer::Failed { error: format!("the bed was started by another version of this program ({error}): `testbed down` and `testbed up` begin afresh") }).await,
         }
     }
 

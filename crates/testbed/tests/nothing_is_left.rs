@@ -1,0 +1,205 @@
+//! `down` leaves the machine as it was, whatever was killed and when.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::{Bed, cgroup};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{PATIENCE, TestBed, eventually, text};
+
+const NAME: &str = "crash";
+
+type Reached = Box<dyn Fn() -> bool>;
+
+/// All that a bed could leave behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Machine {
+    namespaces: BTreeSet<String>,
+    mounts: BTreeSet<String>,
+    links: BTreeSet<String>,
+    cgroups: BTreeSet<PathBuf>,
+    processes: BTreeSet<String>,
+    ports: BTreeSet<String>,
+    loops: String,
+    directories: BTreeSet<PathBuf>,
+}
+
+impl Machine {
+    fn look() -> Self {
+        let said =
+            |command: &str, arguments: &[&str]| text(&Command::new(command).args(arguments).output().unwrap().stdout);
+        let lines = |text: String| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+        let mut cgroups = BTreeSet::new();
+        directories_below(Path::new("/sys/fs/cgroup"), &mut cgroups);
+        Machine {
+            namespaces: namespaces(),
+            mounts: lines(fs::read_to_string("/proc/self/mountinfo").unwrap()),
+            links: lines(said("ip", &["-brief", "link"])),
+            cgroups,
+            processes: processes_of_beds(),
+            ports: listening_ports(),
+            loops: said("losetup", &["--list", "--noheadings"]),
+            directories: [Bed::beds_dir(), "/run/netns".into()].iter().flat_map(|dir| entries(dir)).collect(),
+        }
+    }
+
+    /// What is there now and was not there before.
+    fn new_since(&self, before: &Machine) -> Vec<String> {
+        let mut new = Vec::new();
+        let mut note =
+            |kind: &str, what: Vec<String>| new.extend(what.into_iter().map(|what| format!("{kind} {what}")));
+        let added = |now: &BTreeSet<String>, then: &BTreeSet<String>| now.difference(then).cloned().collect::<Vec<_>>();
+        let paths = |now: &BTreeSet<PathBuf>, then: &BTreeSet<PathBuf>| {
+            now.difference(then).map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        note("namespace", added(&self.namespaces, &before.namespaces));
+        note("mount", added(&self.mounts, &before.mounts));
+        note("link", added(&self.links, &before.links));
+        note("cgroup", paths(&self.cgroups, &before.cgroups));
+        note("process", added(&self.processes, &before.processes));
+        note("port", added(&self.ports, &before.ports));
+        note("directory", paths(&self.directories, &before.directories));
+        if self.loops != before.loops {
+            note("loop device", vec![self.loops.clone()]);
+        }
+        new
+    }
+}
+
+/// Every namespace that some process is in.
+fn namespaces() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        for kind in ["net", "mnt", "pid", "uts", "ipc", "cgroup"] {
+            found.extend(fs::read_link(process.path().join("ns").join(kind)).map(|link| link.display().to_string()));
+        }
+    }
+    found
+}
+
+/// Processes of any bed, recognised by what they were started with: their cgroup may be what is wrong.
+fn processes_of_beds() -> BTreeSet<String> {
+    let mark = Bed::beds_dir().join(NAME).display().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|process| {
+            let line = text(&fs::read(process.path().join("cmdline")).ok()?).replace('\0', " ");
+            line.contains(&mark).then(|| format!("{} {line}", process.file_name().display()))
+        })
+        .collect()
+}
+
+fn listening_ports() -> BTreeSet<String> {
+    let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let listening = |line: &&str| line.split_whitespace().nth(3) == Some("0A");
+    let address = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
+    sockets.iter().flat_map(|table| table.lines().filter(listening).map(address)).collect()
+}
+
+fn directories_below(dir: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.insert(entry.path());
+            directories_below(&entry.path(), found);
+        }
+    }
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn kill(pid: i32) {
+    // Already gone is fine.
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+}
+
+fn supervisor() -> Option<i32> {
+    let bed: Bed = NAME.parse().unwrap();
+    cgroup::init_process(&bed.supervisor_cgroup()).unwrap()
+}
+
+/// Kernel objects go a moment after the last process; `down` has returned, so a moment must do.
+fn assert_as_before(before: &Machine, moment: &str) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let left = Machine::look().new_since(before);
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "killed when {moment}; left behind:\n{}", left.join("\n"));
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
+    let bed = TestBed::own(NAME);
+    let dir = Bed::beds_dir().join(NAME);
+    // The machine's preparation (packages, caches) is not the bed's; do it before looking.
+    bed.run(&["build"]);
+    let before = Machine::look();
+    let exists = |path: &str| {
+        let path = dir.join(path);
+        move || path.exists()
+    };
+    let cgroup_exists = || !cgroup::processes(&NAME.parse::<Bed>().unwrap().cgroup()).unwrap().is_empty();
+    let moments: [(&str, Reached); 10] = [
+        ("the bed's directory appears", Box::new(exists("plan.json"))),
+        ("the first process enters the cgroup", Box::new(cgroup_exists)),
+        ("the supervisor exists", Box::new(|| supervisor().is_some())),
+        ("the certificate authority is written", Box::new(exists("pki/ca.crt"))),
+        ("etcd starts", Box::new(exists("etcd"))),
+        ("the first node boots", Box::new(exists("nodes/node1/log"))),
+        ("containerd starts on a node", Box::new(exists("nodes/node1/containerd"))),
+        ("a kubelet starts", Box::new(exists("nodes/node1/kubelet/pods"))),
+        ("a node has all its images", Box::new(exists("nodes/node1/images-loaded"))),
+        ("the bed is complete", Box::new(exists("complete"))),
+    ];
+    for (moment, reached) in &moments {
+        let mut up = bed.command(&["up", "--nodes", "2"]).stderr(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while !reached() {
+            assert!(Instant::now() < deadline, "it never came to this: {moment}");
+            thread::yield_now();
+        }
+        // Both, and the one that starts things first.
+        kill(i32::try_from(up.id()).unwrap());
+        supervisor().into_iter().for_each(kill);
+        up.wait().unwrap();
+        bed.run(&["down"]);
+        assert_as_before(&before, moment);
+    }
+}
+
+#[test]
+fn down_of_a_busy_bed_leaves_nothing() {
+    let bed = TestBed::own("busy");
+    bed.run(&["build"]);
+    let before = Machine::look();
+    bed.up(&["--nodes", "2"]);
+    let namespace = bed.namespace("busy");
+    namespace.apply(
+        "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: NAMESPACE}, \
+         spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 300Mi}}}}",
+    );
+    namespace.apply(&support::restricted_pod(
+        "writer",
+        "while true; do dd if=/dev/zero of=/data/file bs=1M count=50; done",
+        "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]",
+        "volumeMounts: [{name: data, mountPath: /data}]",
+    ));
+    namespace.wait_ready("pod/writer");
+    eventually("it writes", || namespace.sh("writer", "test -s /data/file"));
+    bed.run(&["down"]);
+    assert_as_before(&before, "it was busy");
+}
