@@ -8,6 +8,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -17,6 +18,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{PATIENCE, TestBed, eventually, text};
 
 const NAME: &str = "crash";
+
+/// Whoever compares the machine before and after must be alone in between.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 type Reached = Box<dyn Fn() -> bool>;
 
@@ -143,6 +151,7 @@ fn assert_as_before(before: &Machine, moment: &str) {
 
 #[test]
 fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
+    let _alone = alone();
     let bed = TestBed::own(NAME);
     let dir = Bed::beds_dir().join(NAME);
     // The machine's preparation (packages, caches) is not the bed's; do it before looking.
@@ -183,6 +192,7 @@ fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
 
 #[test]
 fn down_of_a_busy_bed_leaves_nothing() {
+    let _alone = alone();
     let bed = TestBed::own("busy");
     bed.run(&["build"]);
     let before = Machine::look();
