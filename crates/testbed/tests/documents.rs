@@ -17,7 +17,7 @@ fn documents() -> Vec<(String, String)> {
 /// Commands in code spans and blocks that begin with `program`, with what follows it.
 fn commands<'a>(text: &'a str, program: &str) -> Vec<Vec<&'a str>> {
     let spans = text.split('`').flat_map(str::lines);
-    let words = spans.map(|line| line.trim().split_whitespace().collect::<Vec<_>>());
+    let words = spans.map(|line| line.split_whitespace().collect::<Vec<_>>());
     words.filter(|words| words.first() == Some(&program)).map(|words| words[1..].to_vec()).collect()
 }
 
