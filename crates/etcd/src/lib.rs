@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bbolt;
 pub mod events;
 pub mod membership;
 pub mod pb;
