@@ -104,6 +104,13 @@ pub trait EventStream {
 
     /// The event that the last successful `advance` moved to.
     fn event(&self) -> &Event;
+
+    /// Called when no further event is wanted although there may be some.
+    ///
+    /// A source whose checksums come after the events must still verify here what it has already lent out.
+    fn finish(&mut self) -> Result<(), EventError> {
+        Ok(())
+    }
 }
 
 impl<S: EventStream + ?Sized> EventStream for &mut S {
@@ -114,6 +121,10 @@ impl<S: EventStream + ?Sized> EventStream for &mut S {
     fn event(&self) -> &Event {
         (**self).event()
     }
+
+    fn finish(&mut self) -> Result<(), EventError> {
+        (**self).finish()
+    }
 }
 
 impl<S: EventStream + ?Sized> EventStream for Box<S> {
@@ -123,6 +134,10 @@ impl<S: EventStream + ?Sized> EventStream for Box<S> {
 
     fn event(&self) -> &Event {
         (**self).event()
+    }
+
+    fn finish(&mut self) -> Result<(), EventError> {
+        (**self).finish()
     }
 }
 
@@ -226,6 +241,7 @@ impl<S: EventStream> EventStream for Contiguous<S> {
                 return Err(EventError::Gap { previous: self.revision, found });
             }
             if self.beyond_cut(first_of_revision) {
+                self.stream.finish()?;
                 break;
             }
             self.seen_any = true;
@@ -241,6 +257,11 @@ impl<S: EventStream> EventStream for Contiguous<S> {
 
     fn event(&self) -> &Event {
         self.stream.event()
+    }
+
+    fn finish(&mut self) -> Result<(), EventError> {
+        self.done = true;
+        self.stream.finish()
     }
 }
 

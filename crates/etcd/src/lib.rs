@@ -4,6 +4,7 @@
 
 pub mod bbolt;
 pub mod events;
+pub mod foreign;
 pub mod membership;
 pub mod pb;
 pub mod snap;
