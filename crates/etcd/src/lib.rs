@@ -3,9 +3,24 @@
 #![forbid(unsafe_code)]
 
 pub mod bbolt;
+pub mod compact;
+mod copy;
 pub mod events;
 pub mod foreign;
+pub mod hash;
+pub mod history;
+mod keep;
 pub mod membership;
+pub mod mvcc;
 pub mod pb;
+mod rebuild;
+pub mod restore;
+pub mod schema;
+mod scratch;
 pub mod snap;
+pub mod snapshot;
 pub mod wal;
+
+pub use copy::CopyError;
+pub use rebuild::RebuildError;
+pub use scratch::ScratchError;
