@@ -1,5 +1,7 @@
 //! Directories in etcd-backup-restore's layout, sound and not.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;

@@ -31,8 +31,8 @@ pub enum Corruption {
     Content { kind: RecordType },
     #[error("the segment is cut short although another one follows")]
     CutShort,
-    #[error("the segment does not begin with a checksum record")]
-    Beginning,
+    #[error("a {kind:?} record stands where etcd never writes one")]
+    Order { kind: RecordType },
     #[error("the metadata record differs from the one before")]
     MetadataConflict,
     #[error("raft index {found} follows {last}: entries are missing")]

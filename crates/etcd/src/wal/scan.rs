@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::reader::{Corruption, ReadError, SegmentReader, Step};
 use super::record::{RecordType, SegmentName};
-use crate::pb::raft::{Entry, HardState, WalMetadata, WalSnapshot};
+use crate::pb::raft::{Entry, EntryType, HardState, WalMetadata, WalSnapshot};
 
 #[derive(Debug, Error)]
 pub enum WalError {
@@ -202,20 +202,25 @@ struct Scan {
 
 impl Scan {
     fn segment<R: Read>(&mut self, reader: &mut SegmentReader<R>) -> Result<SegmentEnd, ReadError> {
-        let mut first = true;
-        loop {
+        for position in 0_u64.. {
             match reader.step()? {
                 Step::Record { kind, data } => {
-                    if first && kind != RecordType::Crc {
-                        return Err(Corruption::Beginning.into());
+                    // The checksum does not cover the type, so the place of a record has to vouch for it.
+                    let expected = match kind {
+                        RecordType::Crc => position == 0,
+                        RecordType::Metadata => position == 1,
+                        _ => position > 1,
+                    };
+                    if !expected {
+                        return Err(Corruption::Order { kind }.into());
                     }
                     self.record(kind, &data)?;
                 }
-                Step::End => return Ok(SegmentEnd { torn: false }),
+                Step::End => break,
                 Step::Torn => return Ok(SegmentEnd { torn: true }),
             }
-            first = false;
         }
+        Ok(SegmentEnd { torn: false })
     }
 
     fn record(&mut self, kind: RecordType, data: &[u8]) -> Result<(), Corruption> {
@@ -228,7 +233,12 @@ impl Scan {
                 self.metadata = Some((data.to_vec(), exactly(kind, data)?));
             }
             RecordType::Entry => self.entry(&exactly(kind, data)?)?,
-            RecordType::State => self.hard_state = exactly(kind, data)?,
+            RecordType::State => {
+                self.hard_state = exactly(kind, data)?;
+                if self.hard_state.term.unwrap_or_default() == 0 {
+                    return Err(Corruption::Content { kind });
+                }
+            }
             RecordType::Snapshot => {
                 let snapshot: WalSnapshot = exactly(kind, data)?;
                 if snapshot.index.is_some_and(|index| index > self.last_index) {
@@ -243,6 +253,10 @@ impl Scan {
 
     /// A later entry with the same index replaces the earlier one and all that followed it.
     fn entry(&mut self, entry: &Entry) -> Result<(), Corruption> {
+        // A hard state mistaken for an entry has no data, and its term where the entry's type belongs.
+        if entry.r#type.unwrap_or_default() != i32::from(EntryType::Normal) && entry.data.is_none() {
+            return Err(Corruption::Content { kind: RecordType::Entry });
+        }
         let found = entry.index.unwrap_or_default();
         if found == 0 || found > self.last_index.saturating_add(1) {
             return Err(Corruption::EntryJump { last: self.last_index, found });
