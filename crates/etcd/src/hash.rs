@@ -24,7 +24,11 @@ pub fn hash_kv(history: &History<'_>, compact: Option<i64>) -> Result<HashKv, Hi
         None => history.compact_revision(),
     };
     let keep = match compact {
-        Some(_) => Some(history.keep(history.revision())?),
+        Some(compacted) => match history.keep(history.revision())? {
+            // With nothing alive etcd takes the empty set for no set and hashes whatever its compaction left.
+            nothing if nothing.live == 0 => Some(history.keep(compacted)?),
+            keep => Some(keep),
+        },
         None => None,
     };
     let compacted = compact.unwrap_or(-1);
@@ -33,8 +37,7 @@ pub fn hash_kv(history: &History<'_>, compact: Option<i64>) -> Result<HashKv, Hi
         if let Some(keep) = &keep
             && entry.main() <= compacted
         {
-            // etcd hashes superseded entries too while nothing is alive, because an empty set means "no set" to it.
-            let superseded = keep.live > 0 && !keep.contains(entry.ordinal);
+            let superseded = !keep.contains(entry.ordinal);
             if superseded || (entry.main() == compacted && entry.stored.is_tombstone) {
                 return Ok(());
             }
