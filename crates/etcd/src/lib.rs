@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod bbolt;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod compact;
 mod copy;
 pub mod events;
