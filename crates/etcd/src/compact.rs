@@ -1,8 +1,10 @@
 //! A snapshot and the deltas after it become one new snapshot, without the revisions that compaction removes.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -11,7 +13,7 @@ use crate::history::{History, HistoryError};
 use crate::rebuild::{Patch, Rebuild, RebuildError, meta_entries, set_compacted};
 use crate::restore::{CompactAt, PartError, sync_directory};
 use crate::schema::META;
-use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of};
+use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of, digest_of_written};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
@@ -105,10 +107,9 @@ impl Compact<'_> {
 }
 
 /// The meta pages come first in the file and are written last, so the digest needs a second look at all of it.
-fn append_digest(mut file: &File, length: u64) -> io::Result<Digest256> {
-    let digest = digest_of(file, length)?;
-    io::Seek::seek(&mut file, io::SeekFrom::Start(length))?;
-    file.write_all(&digest)?;
+fn append_digest(file: &Arc<File>, length: u64) -> io::Result<Digest256> {
+    let digest = digest_of_written(file, length)?;
+    file.write_all_at(&digest, length)?;
     file.sync_all()?;
     Ok(digest)
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use sha2::{Digest, Sha256};
 
-use crate::bbolt::{self, WriteBehind};
+use crate::direct::{AlignedBuffer, DirectFile};
 use crate::snapshot::{CHUNK, Digest256};
 
 /// Chunks between reader and the slower of its two consumers; bounds the memory of a copy.
@@ -20,15 +20,13 @@ pub enum CopyError {
     Read { offset: u64, source: io::Error },
     #[error("cannot write the copy at offset {offset}")]
     Write { offset: u64, source: io::Error },
-    #[error("cannot make the copy durable")]
-    Sync(#[source] bbolt::Error),
     #[error("a thread of the copy stopped")]
     Stopped,
 }
 
-type Chunk = Arc<Vec<u8>>;
+type Chunk = Arc<AlignedBuffer>;
 
-/// Copies the first `length` bytes; write-back starts early, but the caller still has to sync.
+/// Copies the first `length` bytes; making them durable is left to the caller.
 pub(crate) fn copy_hashed(source: &File, length: u64, target: &Arc<File>) -> Result<Digest256, CopyError> {
     std::thread::scope(|scope| {
         let (recycle, free) = channel();
@@ -48,15 +46,15 @@ pub(crate) fn copy_hashed(source: &File, length: u64, target: &Arc<File>) -> Res
 fn read(
     source: &File,
     length: u64,
-    free: &Receiver<Vec<u8>>,
+    free: &Receiver<AlignedBuffer>,
     consumers: &[SyncSender<Chunk>],
 ) -> Result<(), CopyError> {
     let mut offset = 0;
     while offset < length {
-        let mut chunk = free.try_recv().unwrap_or_else(|_| vec![0; CHUNK]);
+        let mut chunk = free.try_recv().unwrap_or_else(|_| AlignedBuffer::with_capacity(CHUNK));
         let wanted = usize::try_from(length - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
-        chunk.resize(wanted, 0);
-        source.read_exact_at(&mut chunk, offset).map_err(|source| CopyError::Read { offset, source })?;
+        chunk.resize(wanted);
+        source.read_exact_at(chunk.as_mut_slice(), offset).map_err(|source| CopyError::Read { offset, source })?;
         offset += wanted as u64;
         let chunk = Arc::new(chunk);
         for consumer in consumers {
@@ -67,14 +65,14 @@ fn read(
 }
 
 /// Whoever lets go of a chunk last hands its memory back.
-fn give_back(chunk: Chunk, recycle: &Sender<Vec<u8>>) {
+fn give_back(chunk: Chunk, recycle: &Sender<AlignedBuffer>) {
     if let Some(buffer) = Arc::into_inner(chunk) {
         // The reader may have finished already.
         let _ = recycle.send(buffer);
     }
 }
 
-fn hash(chunks: &Receiver<Chunk>, recycle: &Sender<Vec<u8>>) -> Digest256 {
+fn hash(chunks: &Receiver<Chunk>, recycle: &Sender<AlignedBuffer>) -> Digest256 {
     let mut hash = Sha256::new();
     for chunk in chunks {
         hash.update(chunk.as_slice());
@@ -83,14 +81,13 @@ fn hash(chunks: &Receiver<Chunk>, recycle: &Sender<Vec<u8>>) -> Digest256 {
     hash.finalize().into()
 }
 
-fn write(target: &Arc<File>, chunks: &Receiver<Chunk>, recycle: &Sender<Vec<u8>>) -> Result<(), CopyError> {
-    let mut behind = WriteBehind::new(Arc::clone(target));
+fn write(target: &Arc<File>, chunks: &Receiver<Chunk>, recycle: &Sender<AlignedBuffer>) -> Result<(), CopyError> {
+    let target = DirectFile::new(Arc::clone(target), true);
     let mut offset = 0;
     for chunk in chunks {
-        target.write_all_at(&chunk, offset).map_err(|source| CopyError::Write { offset, source })?;
+        target.write_all_at(chunk.as_slice(), offset).map_err(|source| CopyError::Write { offset, source })?;
         offset += chunk.len() as u64;
-        behind.wrote(chunk.len() as u64);
         give_back(chunk, recycle);
     }
-    behind.finish().map_err(CopyError::Sync)
+    Ok(())
 }

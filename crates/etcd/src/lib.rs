@@ -7,6 +7,7 @@ pub mod bbolt;
 pub mod client;
 pub mod compact;
 mod copy;
+mod direct;
 pub mod events;
 pub mod foreign;
 pub mod hash;

@@ -4,10 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use sha2::{Digest, Sha256};
 
 use crate::bbolt::{self, Db};
+use crate::direct::{AlignedBuffer, DirectFile};
 use crate::schema::{Schema, SchemaError};
 
 pub const DIGEST_SIZE: usize = 32;
@@ -130,17 +133,42 @@ fn read_digest(db: &Db) -> io::Result<Option<Digest256>> {
     Ok(Some(digest))
 }
 
-/// SHA-256 of the first `length` bytes of a file, with one buffer.
+/// SHA-256 of the first `length` bytes of a file that is likely in the page cache.
 pub fn digest_of(file: &File, length: u64) -> io::Result<Digest256> {
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; CHUNK];
-    let mut offset = 0;
-    while offset < length {
-        let wanted = usize::try_from(length - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
-        let chunk = buffer.get_mut(..wanted).unwrap_or_default();
-        file.read_exact_at(chunk, offset)?;
-        hash.update(&*chunk);
-        offset += wanted as u64;
-    }
-    Ok(hash.finalize().into())
+    digest(length, |buffer, offset| file.read_exact_at(buffer, offset))
+}
+
+/// As [`digest_of`], for a file that was written past the page cache and had better stay out of it.
+pub(crate) fn digest_of_written(file: &Arc<File>, length: u64) -> io::Result<Digest256> {
+    let file = DirectFile::new(Arc::clone(file), false);
+    digest(length, |buffer, offset| file.read_exact_at(buffer, offset))
+}
+
+/// Hashes on this thread what another one reads ahead, with two buffers.
+fn digest(length: u64, read: impl Fn(&mut [u8], u64) -> io::Result<()> + Send) -> io::Result<Digest256> {
+    std::thread::scope(|scope| {
+        let (full, filled) = sync_channel::<io::Result<AlignedBuffer>>(1);
+        let (recycle, empty) = sync_channel(2);
+        scope.spawn(move || {
+            let mut offset = 0;
+            while offset < length {
+                let mut chunk = empty.try_recv().unwrap_or_else(|_| AlignedBuffer::with_capacity(CHUNK));
+                let wanted = usize::try_from(length - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
+                chunk.resize(wanted);
+                let chunk = read(chunk.as_mut_slice(), offset).map(|()| chunk);
+                let stop = chunk.is_err();
+                if full.send(chunk).is_err() || stop {
+                    break;
+                }
+                offset += wanted as u64;
+            }
+        });
+        let mut hash = Sha256::new();
+        for chunk in filled {
+            let chunk = chunk?;
+            hash.update(chunk.as_slice());
+            let _ = recycle.try_send(chunk);
+        }
+        Ok(hash.finalize().into())
+    })
 }

@@ -17,7 +17,7 @@ mod walk;
 pub use check::{Checked, Finding, check};
 pub use db::{Bucket, BucketRoot, Db};
 pub use meta::{Meta, MetaFault, NO_FREELIST};
-pub use output::{Output, WriteBehind};
+pub use output::Output;
 pub use page::{BranchElement, Fault, Kind, LeafElement, Page};
 pub use tree::{Tree, TreeWriter};
 pub use walk::Walk;

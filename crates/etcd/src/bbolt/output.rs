@@ -1,6 +1,4 @@
 //! Sequential page output: pages get ids in the order they are written, in large writes by a thread of its own.
-//!
-//! That thread also starts write-back early, so that the final sync finds little left to do.
 
 use std::fs::File;
 use std::io;
@@ -9,6 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use crate::direct::{AlignedBuffer, DirectFile};
+
 use super::meta::{Meta, valid_page_size};
 use super::page::{HEADER, Kind, put_header};
 use super::{Error, PageId};
@@ -16,8 +16,6 @@ use super::{Error, PageId};
 const CHUNK: usize = 1 << 20;
 /// Chunks on their way to the disk; with the one being filled this bounds the memory of an output.
 const IN_FLIGHT: usize = 4;
-/// Dirty bytes after which write-back is started.
-const FLUSH_EVERY: u64 = 64 << 20;
 
 /// The tail of a bbolt file under construction, from a given page on.
 #[derive(Debug)]
@@ -25,10 +23,10 @@ pub struct Output {
     file: Arc<File>,
     page_size: usize,
     next: PageId,
-    chunk: Vec<u8>,
+    chunk: AlignedBuffer,
     chunk_offset: u64,
-    full: Option<SyncSender<(u64, Vec<u8>)>>,
-    empty: Receiver<Vec<u8>>,
+    full: Option<SyncSender<(u64, AlignedBuffer)>>,
+    empty: Receiver<AlignedBuffer>,
     writer: Option<JoinHandle<Result<(), Error>>>,
     synced: bool,
 }
@@ -42,15 +40,15 @@ impl Output {
             return Err(Error::PageSize(size));
         }
         let chunk_offset = next.checked_mul(size).ok_or(Error::PageSize(size))?;
-        let (full, jobs) = sync_channel::<(u64, Vec<u8>)>(IN_FLIGHT);
+        let (full, jobs) = sync_channel::<(u64, AlignedBuffer)>(IN_FLIGHT);
         let (recycle, empty) = sync_channel(IN_FLIGHT + 1);
-        let target = Arc::clone(&file);
+        let target = DirectFile::new(Arc::clone(&file), true);
         let writer = std::thread::spawn(move || write_chunks(&target, &jobs, &recycle));
         Ok(Self {
             file,
             page_size,
             next,
-            chunk: Vec::with_capacity(CHUNK),
+            chunk: AlignedBuffer::with_capacity(CHUNK),
             chunk_offset,
             full: Some(full),
             empty,
@@ -80,8 +78,8 @@ impl Output {
         let overflow = u32::try_from(pages - 1).map_err(|_| Error::ElementSize(size))?;
         let id = self.next;
         let start = self.chunk.len();
-        compose(id, overflow, &mut self.chunk);
-        self.chunk.resize(start + pages * self.page_size, 0);
+        compose(id, overflow, self.chunk.tail());
+        self.chunk.resize(start + pages * self.page_size);
         self.next += pages as u64;
         if self.chunk.len() + self.page_size > CHUNK {
             self.hand_over()?;
@@ -95,10 +93,10 @@ impl Output {
     }
 
     fn hand_over(&mut self) -> Result<(), Error> {
-        if self.chunk.is_empty() {
+        if self.chunk.len() == 0 {
             return Ok(());
         }
-        let mut empty = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(CHUNK));
+        let mut empty = self.empty.try_recv().unwrap_or_else(|_| AlignedBuffer::with_capacity(CHUNK));
         empty.clear();
         let chunk = std::mem::replace(&mut self.chunk, empty);
         let offset = self.chunk_offset;
@@ -160,55 +158,25 @@ impl Drop for Output {
     }
 }
 
-fn write_chunks(file: &Arc<File>, jobs: &Receiver<(u64, Vec<u8>)>, recycle: &SyncSender<Vec<u8>>) -> Result<(), Error> {
-    let mut behind = WriteBehind::new(Arc::clone(file));
+fn write_chunks(
+    file: &DirectFile,
+    jobs: &Receiver<(u64, AlignedBuffer)>,
+    recycle: &SyncSender<AlignedBuffer>,
+) -> Result<(), Error> {
     for (offset, chunk) in jobs {
-        file.write_all_at(&chunk, offset).map_err(|source| Error::Io { action: "write pages", offset, source })?;
-        behind.wrote(chunk.len() as u64);
-        // A full return channel only means that this buffer is not needed again.
-        let _ = recycle.try_send(chunk);
+        file.write_all_at(chunk.as_slice(), offset).map_err(|source| Error::Io {
+            action: "write pages",
+            offset,
+            source,
+        })?;
+        if chunk.len() <= CHUNK {
+            // A full return channel only means that this buffer is not needed again.
+            let _ = recycle.try_send(chunk);
+        }
     }
-    behind.finish()
+    Ok(())
 }
 
 fn sync(file: &File) -> Result<(), Error> {
     file.sync_data().map_err(|source| Error::Io { action: "sync the file", offset: 0, source })
-}
-
-/// Syncs a growing file from a second thread, so that disk and processor work at the same time.
-#[derive(Debug)]
-pub struct WriteBehind {
-    dirty: u64,
-    wake: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<io::Result<()>>>,
-}
-
-impl WriteBehind {
-    pub fn new(file: Arc<File>) -> Self {
-        let (wake, woken) = sync_channel::<()>(1);
-        let thread = std::thread::spawn(move || woken.iter().try_for_each(|()| file.sync_data()));
-        Self { dirty: 0, wake: Some(wake), thread: Some(thread) }
-    }
-
-    /// Tells that `bytes` more were written.
-    pub fn wrote(&mut self, bytes: u64) {
-        self.dirty += bytes;
-        if self.dirty >= FLUSH_EVERY
-            && let Some(wake) = &self.wake
-            // A sync that is still under way will be followed by another; never wait for it here.
-            && wake.try_send(()).is_ok()
-        {
-            self.dirty = 0;
-        }
-    }
-
-    /// Ends the thread and tells whether any of its syncs failed: the kernel reports a lost write only once.
-    pub fn finish(mut self) -> Result<(), Error> {
-        self.wake = None;
-        let failed = |source| Error::Io { action: "sync the file", offset: 0, source };
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(result)) => result.map_err(failed),
-            _ => Err(failed(io::Error::other("the syncing thread stopped"))),
-        }
-    }
 }
