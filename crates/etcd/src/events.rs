@@ -85,6 +85,11 @@ pub enum EventError {
     Gap { previous: i64, found: i64 },
     #[error("the delta events run backwards, revision {found} after {previous}: the files are not in order")]
     Backwards { previous: i64, found: i64 },
+    #[error(
+        "the base ends at revision {base}, but revision {revision} came only at {time}, after the moment asked for: \
+         use an older base, or cut by revision"
+    )]
+    BaseTooNew { base: i64, revision: i64, time: Timestamp },
     #[error("the event of revision {revision} is invalid: {reason}")]
     Invalid { revision: i64, reason: &'static str },
     #[error("the delta events cannot be read")]
@@ -208,6 +213,17 @@ impl<S: EventStream> Contiguous<S> {
         self.sub
     }
 
+    /// An event that the base already holds must not be younger than a cut by time.
+    fn check_base_predates_cut(&self) -> Result<(), EventError> {
+        let &Event { mod_revision: revision, time, .. } = self.stream.event();
+        match (self.cut, time) {
+            (Cut::Time(_), Some(time)) if revision <= self.base => {
+                Err(EventError::BaseTooNew { base: self.base, revision, time })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn beyond_cut(&self, first_of_revision: bool) -> bool {
         let event = self.stream.event();
         match self.cut {
@@ -241,6 +257,7 @@ impl<S: EventStream> EventStream for Contiguous<S> {
                 return Err(EventError::Gap { previous: self.revision, found });
             }
             if self.beyond_cut(first_of_revision) {
+                self.check_base_predates_cut()?;
                 self.stream.finish()?;
                 break;
             }
@@ -313,6 +330,15 @@ mod tests {
         let moment = Timestamp::from_second(35).unwrap();
         assert_eq!(read(&[2, 3, 3, 4], 1, Cut::Time(moment)).unwrap(), [(2, 0), (3, 0), (3, 1)]);
         assert_eq!(read(&[2, 3], 1, Cut::Revision(1)).unwrap(), []);
+    }
+
+    #[test]
+    fn a_base_that_holds_changes_after_the_moment_asked_for_is_refused() {
+        let moment = Timestamp::from_second(25).unwrap();
+        assert!(matches!(
+            read(&[2, 3, 4], 3, Cut::Time(moment)),
+            Err(EventError::BaseTooNew { base: 3, revision: 3, .. })
+        ));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod foreign;
 pub mod hash;
 pub mod history;
 mod keep;
+pub mod keys;
 pub mod membership;
 pub mod mvcc;
 pub mod pb;
