@@ -23,6 +23,7 @@ pub mod schema;
 mod scratch;
 pub mod snap;
 pub mod snapshot;
+pub mod validate;
 pub mod wal;
 
 pub use copy::CopyError;
