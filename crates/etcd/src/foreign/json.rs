@@ -4,6 +4,8 @@
 //! as fast as the base64 in it can be decoded. Anything else falls back to a general parser, so this is an
 //! optimisation only; the tests compare both.
 
+use std::io::BufRead;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -61,9 +63,9 @@ impl ElementParser {
         };
         let text = optional_number(text, br#","lease":"#, &mut event.lease)?;
         let text = text.strip_prefix(br#"}},"time":""#)?;
-        let (stamp, text) = text.split_at_checked(text.iter().position(|byte| *byte == b'"')?)?;
+        let (stamp, text) = up_to_quote(text)?;
         event.time = Some(self.time(stamp)?);
-        text.strip_prefix(br#""}"#)
+        text.strip_prefix(b"}")
     }
 
     fn time(&mut self, stamp: &[u8]) -> Option<Timestamp> {
@@ -76,11 +78,19 @@ impl ElementParser {
     }
 }
 
-/// Decodes up to the closing quote, which it consumes.
+/// What stands before the next quote and what follows it.
+fn up_to_quote(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    // For a slice this is the platform's memchr, several times faster than a loop over bytes.
+    let mut rest = text;
+    let length = rest.skip_until(b'"').ok()?;
+    let (text, b'"') = text.get(..length)?.split_last().map(|(last, text)| (text, *last))? else { return None };
+    Some((text, rest))
+}
+
 fn bytes<'t>(text: &'t [u8], out: &mut Vec<u8>) -> Option<&'t [u8]> {
-    let (encoded, rest) = text.split_at_checked(text.iter().position(|byte| *byte == b'"')?)?;
+    let (encoded, rest) = up_to_quote(text)?;
     base64::decode_into(encoded, out)?;
-    rest.get(1..)
+    Some(rest)
 }
 
 fn optional_number<'t>(text: &'t [u8], name: &[u8], out: &mut i64) -> Option<&'t [u8]> {
