@@ -59,33 +59,44 @@ pub(crate) struct SnapshotFile {
     /// When the backup was taken, if its name says so.
     created: Option<Timestamp>,
     decompressed: Option<NamedTempFile>,
+    /// Keeps etcd from starting on a member's database while it is read.
+    _lock: Option<File>,
 }
 
 impl SnapshotFile {
     /// Accepts a snapshot file, a data directory (its database), or a compressed full backup of etcd-backup-restore.
     pub(crate) fn find(path: &Path) -> Result<Self> {
         match Source::find(path)? {
-            Source::DataDir(dir) => Ok(Self { path: dir.join("member/snap/db"), created: None, decompressed: None }),
+            Source::DataDir(dir) => Self::of_member(dir.join("member/snap/db")),
             Source::Wal(_) => bail!("{} is a write-ahead log; a snapshot or data directory is needed", path.display()),
             Source::File(path) => Self::of_file(path),
         }
     }
 
+    /// A database that etcd is writing to at the same time would give answers that were never true.
+    fn of_member(path: PathBuf) -> Result<Self> {
+        let file = File::open(&path).with_context(|| format!("{} cannot be opened", path.display()))?;
+        if file.try_lock_shared().is_err() {
+            bail!("{} is in use by a running etcd: stop it first, or take a snapshot", path.display());
+        }
+        Ok(Self { path, created: None, decompressed: None, _lock: Some(file) })
+    }
+
     fn of_file(path: PathBuf) -> Result<Self> {
         let name = path.file_name().and_then(|name| BackupName::parse(name.to_str()?));
         let Some(name) = name.filter(|name| name.kind == Kind::Full) else {
-            return Ok(Self { path, created: None, decompressed: None });
+            return Ok(Self { path, created: None, decompressed: None, _lock: None });
         };
         let created = Timestamp::from_second(name.created).ok();
         if name.compression == Compression::None {
-            return Ok(Self { path, created, decompressed: None });
+            return Ok(Self { path, created, decompressed: None, _lock: None });
         }
         let context = || format!("{} cannot be decompressed", path.display());
         let mut plain = NamedTempFile::new().context("no scratch file can be made")?;
         let mut input = foreign::open_decompressed(&BackupFile { path: path.clone(), name }).with_context(context)?;
         io::copy(&mut input, &mut plain).with_context(context)?;
         plain.flush().with_context(context)?;
-        Ok(Self { path, created, decompressed: Some(plain) })
+        Ok(Self { path, created, decompressed: Some(plain), _lock: None })
     }
 
     /// Where the plain file is.

@@ -193,6 +193,10 @@ fn inspect_says_what_a_path_is() {
     let wal = json(&["inspect", &fixture.path("source/member/wal")]);
     assert_eq!((&wal["kind"], &wal["revision"], &wal["keys"]), (&"wal".into(), &Value::Null, &Value::Null));
     assert!(wal["wal"]["lastIndex"].as_u64().unwrap() > 30);
+    for verb in ["inspect", "hash", "keys"] {
+        let (code, error) = refusal(&[verb, &fixture.path("source")]);
+        assert!(code == 1 && error["error"].as_str().unwrap().contains("running etcd"), "{verb}: {error}");
+    }
     let text = quorate(&["inspect", fixture.snapshot()]).stdout;
     assert!(String::from_utf8(text).unwrap().contains("revision"), "facts for people");
 }
