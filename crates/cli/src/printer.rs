@@ -1,0 +1,110 @@
+//! The only door to standard output and standard error.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::Error;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::args::Format;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printer {
+    format: Format,
+}
+
+/// A line of facts for people: a label and what it says.
+pub(crate) type Facts = Vec<(&'static str, String)>;
+
+impl Printer {
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format }
+    }
+
+    pub(crate) fn is_json(self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// Whether somebody watches who would like to see progress.
+    pub(crate) fn shows_progress(self) -> bool {
+        !self.is_json() && io::stderr().is_terminal()
+    }
+
+    /// Prints a result: as one line of JSON, or as facts under each other.
+    pub(crate) fn facts(self, json: &impl Serialize, facts: impl FnOnce() -> Facts) -> Result<(), Error> {
+        if self.is_json() {
+            return print_json(json);
+        }
+        let facts = facts();
+        let width = facts.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
+        print_lines(facts.iter().map(|(label, text)| format!("{label:width$}  {text}")))
+    }
+
+    /// Prints a result: as one line of JSON, or as lines of text.
+    pub(crate) fn lines(self, json: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Result<(), Error> {
+        if self.is_json() { print_json(json) } else { print_lines(lines().into_iter()) }
+    }
+
+    /// Prints a result: as one line of JSON, or as a table.
+    pub(crate) fn table(
+        self,
+        json: &impl Serialize,
+        header: &[&str],
+        rows: impl Iterator<Item = Vec<String>>,
+    ) -> Result<(), Error> {
+        if self.is_json() {
+            return print_json(json);
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+        table.add_rows(rows);
+        print_lines(table.lines().map(|line| line.trim_end().to_owned()))
+    }
+
+    /// Reports a failure with everything that led to it.
+    pub(crate) fn error(self, error: &Error) {
+        #[derive(Serialize)]
+        struct Report {
+            error: String,
+            causes: Vec<String>,
+        }
+        let report =
+            Report { error: error.to_string(), causes: error.chain().skip(1).map(ToString::to_string).collect() };
+        let text = if self.is_json() {
+            serde_json::to_string(&report).unwrap_or_default()
+        } else {
+            let causes = report.causes.iter().map(|cause| format!("\n  because {cause}"));
+            format!("error: {}{}", report.error, causes.collect::<String>())
+        };
+        // Nothing can be done about a closed standard error.
+        writeln!(anstream::stderr().lock(), "{text}").ok();
+    }
+}
+
+fn print_json(value: &impl Serialize) -> Result<(), Error> {
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    written(io::stdout().lock().write_all(&text))
+}
+
+fn print_lines(mut lines: impl Iterator<Item = String>) -> Result<(), Error> {
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    written(lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()))
+}
+
+/// Bytes for people.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
+/// A reader that has seen enough, such as `head`, is no failure of ours.
+fn written(result: io::Result<()>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}

@@ -1,0 +1,67 @@
+//! What is measured, each in a process of its own.
+
+use std::path::Path;
+
+use quorate_etcd::bbolt;
+use quorate_etcd::compact::Compact;
+use quorate_etcd::events::{Cut, EventStream};
+use quorate_etcd::foreign::DeltaStream;
+use quorate_etcd::hash::hash_kv;
+use quorate_etcd::history::History;
+use quorate_etcd::membership::InitialCluster;
+use quorate_etcd::restore::{CompactAt, Restore};
+use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
+
+pub(crate) fn run(arguments: &[String]) {
+    let [action, snapshot, output, deltas @ ..] = arguments else { return };
+    let (snapshot, output) = (Path::new(snapshot), Path::new(output));
+    let revision = Snapshot::open(snapshot).unwrap().schema.revision();
+    let mut stream = deltas.first().map(|dir| DeltaStream::open(Path::new(dir), revision, None).unwrap());
+    let events = stream.as_mut().map(|stream| stream as &mut dyn EventStream);
+    match action.as_str() {
+        "restore" => restore(snapshot, output, events, false),
+        "rewrite" => restore(snapshot, output, events, true),
+        "compact" => {
+            let digest = DigestPolicy::Require;
+            let compact = Compact { snapshot, output, cut: Cut::End, at: CompactAt::Head, digest };
+            compact.run(events).unwrap();
+        }
+        "structure" => structure(snapshot),
+        "verify" => std::thread::scope(|scope| {
+            let structure = scope.spawn(|| structure(snapshot));
+            Snapshot::open(snapshot).unwrap().verify_digest(DigestPolicy::Require).unwrap();
+            structure.join().unwrap();
+        }),
+        "hash" => {
+            let snapshot = Snapshot::open(snapshot).unwrap();
+            let scratch = output.parent().unwrap();
+            let history = History::new(&snapshot, None, Cut::End, scratch).unwrap();
+            hash_kv(&history, Some(revision)).unwrap();
+        }
+        other => unreachable!("no operation {other}"),
+    }
+}
+
+fn structure(snapshot: &Path) {
+    let snapshot = Snapshot::open(snapshot).unwrap();
+    let checked = bbolt::check(&snapshot.db, |_, _, _| {}).unwrap();
+    assert!(checked.findings.is_empty());
+}
+
+fn restore(snapshot: &Path, data_dir: &Path, events: Option<&mut dyn EventStream>, rewrite: bool) {
+    let url = "http://localhost:2380".to_owned();
+    let cluster = InitialCluster::parse(&format!("default={url}"), "etcd-cluster").unwrap();
+    let restore = Restore {
+        snapshot,
+        data_dir,
+        cluster: &cluster,
+        member: cluster.own_member("default", &[url]).unwrap(),
+        cut: Cut::End,
+        compact: None,
+        bump_revision: None,
+        digest: DigestPolicy::Require,
+        target_version: None,
+        rewrite,
+    };
+    restore.run(events).unwrap();
+}

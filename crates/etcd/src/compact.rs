@@ -1,0 +1,164 @@
+//! A snapshot and the deltas after it become one new snapshot, without the revisions that compaction removes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::events::{Cut, EventStream};
+use crate::history::{History, HistoryError};
+use crate::rebuild::{Patch, Rebuild, RebuildError, meta_entries, set_compacted};
+use crate::restore::{CompactAt, PartError, sync_directory};
+use crate::schema::META;
+use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of, digest_of_written};
+
+#[derive(Debug, thiserror::Error)]
+pub enum CompactError {
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    #[error(transparent)]
+    Directory(#[from] PartError),
+    #[error("{} exists already; name another file", path.display())]
+    Exists { path: PathBuf },
+    #[error("cannot {action} {}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("a thread of the compaction stopped")]
+    Stopped,
+}
+
+/// What to compact and where to.
+#[derive(Debug, Clone)]
+pub struct Compact<'a> {
+    pub snapshot: &'a Path,
+    pub output: &'a Path,
+    pub cut: Cut,
+    pub at: CompactAt,
+    pub digest: DigestPolicy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compacted {
+    pub revision: i64,
+    pub compact_revision: i64,
+    pub events: u64,
+    /// Entries of the new snapshot's history.
+    pub entries: u64,
+    pub bytes: u64,
+    pub digest: Digest256,
+}
+
+impl Compact<'_> {
+    pub fn run(&self, events: Option<&mut dyn EventStream>) -> Result<Compacted, CompactError> {
+        if self.output.exists() {
+            return Err(CompactError::Exists { path: self.output.to_owned() });
+        }
+        let snapshot = Snapshot::open(self.snapshot)?;
+        snapshot.require_digest(self.digest)?;
+        let directory = match self.output.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let part = PartFile::create(self.output)?;
+        let compacted = self.write(&snapshot, events, directory, &part)?;
+        part.publish(self.output)?;
+        sync_directory(directory)?;
+        Ok(compacted)
+    }
+
+    fn write(
+        &self,
+        snapshot: &Snapshot,
+        events: Option<&mut dyn EventStream>,
+        directory: &Path,
+        part: &PartFile,
+    ) -> Result<Compacted, CompactError> {
+        std::thread::scope(|scope| {
+            let source = scope.spawn(|| digest_of(snapshot.db.file(), snapshot.data_length()));
+            let history = History::new(snapshot, events, self.cut, directory)?;
+            let compact = self.at.revision(history.revision());
+            history.check_compaction(compact)?;
+            let mut meta = meta_entries(&snapshot.db)?;
+            set_compacted(&mut meta, compact);
+            let patch = Patch::from([(META, meta)]);
+            let rebuild = Rebuild { history: &history, compact: Some(compact), bump_to: None, patch };
+            let (file, written, entries) = rebuild.write(part.file(part.io("open"))?)?;
+            let length = written.high_water * u64::from(written.page_size);
+            let digest = append_digest(&file, length).map_err(part.io("write"))?;
+            let source = source.join().map_err(|_| CompactError::Stopped)?;
+            let source = source.map_err(|source| SnapshotError::Io { path: self.snapshot.to_owned(), source })?;
+            snapshot.accept_digest(&source, self.digest)?;
+            Ok(Compacted {
+                revision: history.revision(),
+                compact_revision: compact,
+                events: history.events(),
+                entries,
+                bytes: length + digest.len() as u64,
+                digest,
+            })
+        })
+    }
+}
+
+/// The meta pages come first in the file and are written last, so the digest needs a second look at all of it.
+fn append_digest(file: &Arc<File>, length: u64) -> io::Result<Digest256> {
+    let digest = digest_of_written(file, length)?;
+    file.write_all_at(&digest, length)?;
+    file.sync_all()?;
+    Ok(digest)
+}
+
+/// The file under construction; removed on drop unless published.
+#[derive(Debug)]
+struct PartFile {
+    path: PathBuf,
+    file: File,
+    published: bool,
+}
+
+impl PartFile {
+    fn create(output: &Path) -> Result<Self, CompactError> {
+        let mut name = output.file_name().unwrap_or_default().to_owned();
+        name.push(".part");
+        let path = output.with_file_name(name);
+        let failed = |source| CompactError::Io { action: "create", path: path.clone(), source };
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        if file.try_lock().is_err() {
+            return Err(CompactError::Directory(PartError::Busy { path: output.to_owned() }));
+        }
+        // A killed predecessor may have left a longer file.
+        file.set_len(0).map_err(failed)?;
+        Ok(Self { path, file, published: false })
+    }
+
+    fn io(&self, action: &'static str) -> impl FnOnce(io::Error) -> CompactError {
+        let path = self.path.clone();
+        move |source| CompactError::Io { action, path, source }
+    }
+
+    fn file(&self, failed: impl FnOnce(io::Error) -> CompactError) -> Result<File, CompactError> {
+        self.file.try_clone().map_err(failed)
+    }
+
+    fn publish(mut self, output: &Path) -> Result<(), CompactError> {
+        renameat_with(CWD, &self.path, CWD, output, RenameFlags::NOREPLACE)
+            .map_err(|error| self.io("rename")(error.into()))?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // The error that brought us here matters more; a leftover is overwritten by the next attempt.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! etcd's files and wire format, natively: read, verify, restore and compact without running etcd.
+
+#![forbid(unsafe_code)]
+
+pub mod bbolt;
+#[cfg(feature = "client")]
+pub mod client;
+pub mod compact;
+mod copy;
+mod direct;
+pub mod events;
+pub mod foreign;
+pub mod hash;
+pub mod history;
+mod keep;
+pub mod keys;
+pub mod membership;
+pub mod mvcc;
+pub mod pb;
+mod rebuild;
+pub mod restore;
+pub mod schema;
+mod scratch;
+pub mod snap;
+pub mod snapshot;
+pub mod validate;
+pub mod wal;
+
+pub use copy::CopyError;
+pub use rebuild::RebuildError;
+pub use scratch::ScratchError;

@@ -1,0 +1,166 @@
+//! Writing a database file: the root tree with replaced buckets, and bucket `key` from a history.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::bbolt::{self, Bucket, Db, Meta, Output, Tree, TreeWriter, Walk};
+use crate::history::{History, HistoryError};
+use crate::mvcc::Revision;
+use crate::schema::{
+    BUCKETS, Entries, FINISHED_COMPACT, KEY, META, SCHEDULED_COMPACT, SchemaError, find, small_bucket,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error("the database cannot be written")]
+    Write(#[source] bbolt::Error),
+    #[error("the source database cannot be read")]
+    Read(#[source] bbolt::Error),
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    #[error("bumping revision {revision} by {by} leaves the range of revisions")]
+    Bump { revision: i64, by: i64 },
+}
+
+/// Complete new contents of some buckets; the others stay as they are.
+pub(crate) type Patch = BTreeMap<&'static str, Entries>;
+
+/// The entries of `meta`, ready to be changed and put into a patch.
+pub(crate) fn meta_entries(db: &Db) -> Result<Entries, RebuildError> {
+    let buckets = db.buckets().map_err(RebuildError::Read)?;
+    Ok(small_bucket(db, &buckets, META)?)
+}
+
+/// Records a compaction that is already carried out in the data.
+pub(crate) fn set_compacted(meta: &mut Entries, revision: i64) {
+    let stored = Revision { main: revision, sub: 0 }.encode().to_vec();
+    meta.insert(SCHEDULED_COMPACT.to_vec(), stored.clone());
+    meta.insert(FINISHED_COMPACT.to_vec(), stored);
+}
+
+/// Records a compaction that the server carries out when it starts.
+pub(crate) fn schedule_compaction(meta: &mut Entries, revision: i64) {
+    meta.insert(SCHEDULED_COMPACT.to_vec(), Revision { main: revision, sub: 0 }.encode().to_vec());
+}
+
+/// The revision after a bump.
+pub(crate) fn bumped(revision: i64, by: i64) -> Result<i64, RebuildError> {
+    revision.checked_add(by).filter(|_| by > 0).ok_or(RebuildError::Bump { revision, by })
+}
+
+/// The entry that makes a bumped revision the newest one: a put of nothing.
+pub(crate) fn push_bump_marker(tree: &mut TreeWriter, output: &mut Output, revision: i64) -> Result<(), RebuildError> {
+    tree.push(output, &Revision { main: revision, sub: 0 }.encode(), &[]).map_err(RebuildError::Write)
+}
+
+/// A new file with the entries of `history`.
+#[derive(Debug)]
+pub(crate) struct Rebuild<'h> {
+    pub(crate) history: &'h History<'h>,
+    /// Leaves out what a compaction at this revision removes.
+    pub(crate) compact: Option<i64>,
+    /// Adds a marker at this revision.
+    pub(crate) bump_to: Option<i64>,
+    pub(crate) patch: Patch,
+}
+
+impl Rebuild<'_> {
+    /// Fills an empty file and makes it durable. Returns the number of entries written to bucket `key`.
+    pub(crate) fn write(self, file: File) -> Result<(Arc<File>, Meta, u64), RebuildError> {
+        let db = &self.history.snapshot.db;
+        let page_size = db.page_size();
+        let mut output = Output::new(file, page_size, 2).map_err(RebuildError::Write)?;
+        let buckets = db.buckets().map_err(RebuildError::Read)?;
+        let mut trees = Vec::new();
+        let mut entries = 0;
+        for name in bucket_names(&buckets) {
+            let tree = match (self.patch.get(name.as_str()), find(&buckets, &name)) {
+                (Some(entries), _) => small_tree(&mut output, entries)?,
+                (None, _) if name == KEY => {
+                    let mut tree = TreeWriter::new(page_size);
+                    entries = self.push_history(&mut tree, &mut output)?;
+                    tree.finish(&mut output).map_err(RebuildError::Write)?
+                }
+                (None, Some(bucket)) => copy_bucket(db, bucket, &mut output)?,
+                (None, None) => small_tree(&mut output, &Entries::new())?,
+            };
+            trees.push((name, tree));
+        }
+        let root = root_page(&mut output, &trees)?;
+        let freelist = output.empty_freelist().map_err(RebuildError::Write)?;
+        let (file, meta) = output.finish(root, freelist, db.meta().txid).map_err(RebuildError::Write)?;
+        Ok((file, meta, entries))
+    }
+
+    fn push_history(&self, tree: &mut TreeWriter, output: &mut Output) -> Result<u64, RebuildError> {
+        let compacted = self.compact.unwrap_or(-1);
+        let keep = match self.compact {
+            Some(revision) => Some(self.history.keep(revision)?),
+            None => None,
+        };
+        let mut entries = 0;
+        self.history.for_each(|entry| -> Result<(), RebuildError> {
+            // A deletion at exactly the compacted revision stays, as it does since 3.4.34, 3.5.16 and 3.6: watchers
+            // that resume there must see it.
+            let gone = entry.main() <= compacted
+                && !keep.as_ref().is_some_and(|keep| keep.contains(entry.ordinal))
+                && !(entry.stored.is_tombstone && entry.main() == compacted);
+            if gone {
+                return Ok(());
+            }
+            entries += 1;
+            tree.push(output, entry.key, entry.value).map_err(RebuildError::Write)
+        })?;
+        if let Some(revision) = self.bump_to {
+            push_bump_marker(tree, output, revision)?;
+            entries += 1;
+        }
+        Ok(entries)
+    }
+}
+
+/// Names in file order: etcd's own, and any other bucket that is there.
+pub(crate) fn bucket_names(buckets: &[Bucket]) -> BTreeSet<String> {
+    let existing = buckets.iter().map(|bucket| String::from_utf8_lossy(&bucket.name).into_owned());
+    BUCKETS.iter().map(|name| (*name).to_owned()).chain(existing).collect()
+}
+
+pub(crate) fn small_tree(output: &mut Output, entries: &Entries) -> Result<Tree, RebuildError> {
+    let mut tree = TreeWriter::new(output.page_size());
+    for (key, value) in entries {
+        tree.push(output, key, value).map_err(RebuildError::Write)?;
+    }
+    tree.finish(output).map_err(RebuildError::Write)
+}
+
+pub(crate) fn root_page(output: &mut Output, trees: &[(String, Tree)]) -> Result<bbolt::PageId, RebuildError> {
+    let mut root = TreeWriter::new(output.page_size());
+    for (name, tree) in trees {
+        root.push_bucket(output, name.as_bytes(), tree).map_err(RebuildError::Write)?;
+    }
+    root.finish_as_pages(output).map_err(RebuildError::Write)
+}
+
+fn copy_bucket(db: &Db, bucket: &Bucket, output: &mut Output) -> Result<Tree, RebuildError> {
+    let mut tree = TreeWriter::new(output.page_size());
+    let mut refused = None;
+    let _ = Walk::new(db)
+        .bucket(bucket, |key, value| {
+            Ok(match tree.push(output, key, value) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    refused = Some(error);
+                    ControlFlow::Break(())
+                }
+            })
+        })
+        .map_err(RebuildError::Read)?;
+    match refused {
+        Some(error) => Err(RebuildError::Write(error)),
+        None => tree.finish(output).map_err(RebuildError::Write),
+    }
+}

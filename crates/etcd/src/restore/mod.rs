@@ -1,0 +1,269 @@
+//! A data directory for a new cluster from a snapshot and the delta events after it.
+//!
+//! The result is what etcd's own restore writes, with what that one forgets: alarms of the lost cluster are dropped, a
+//! stale downgrade is removed, term and configuration are those of the new cluster. Files appear under their final
+//! name only when everything is on disk.
+
+mod append;
+mod part;
+mod reseed;
+
+use std::path::{Path, PathBuf};
+
+pub use part::PartError;
+pub(crate) use part::sync_directory;
+pub use reseed::{ReseedError, Reseeded, reseed};
+
+use crate::bbolt::{self, Db};
+use crate::copy::CopyError;
+use crate::events::{Cut, EventStream};
+use crate::history::{History, HistoryError, check_cut};
+use crate::membership::{InitialCluster, Member, MembershipError, conf_state, conf_state_json};
+use crate::rebuild::{Patch, Rebuild, RebuildError, bumped, meta_entries, schedule_compaction, set_compacted};
+use crate::schema::{
+    ALARM, CLUSTER, CLUSTER_VERSION, CONF_STATE, CONSISTENT_INDEX, DOWNGRADE, Entries, MEMBERS, MEMBERS_REMOVED, META,
+    STORAGE_VERSION, SchemaError, TERM, Version, small_bucket,
+};
+use crate::snap::{Snap, SnapError};
+use crate::snapshot::{DigestPolicy, Snapshot, SnapshotError, digest_of};
+use crate::wal::{BOOTSTRAP_TERM, BootstrapError, SegmentName, bootstrap_segment};
+use part::Part;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error(transparent)]
+    Directory(#[from] PartError),
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    #[error("the snapshot cannot be copied")]
+    Copy(#[from] CopyError),
+    #[error("the copied database cannot be read back")]
+    Reread(#[source] bbolt::Error),
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    #[error("the members cannot be written")]
+    Members(#[from] MembershipError),
+    #[error("the snap file cannot be written")]
+    Snap(#[from] SnapError),
+    #[error("the write-ahead log cannot be written")]
+    Wal(#[from] BootstrapError),
+    #[error("the snapshot is damaged: {first} ({others} more findings); take another one")]
+    Damaged { first: String, others: usize },
+    #[error("a snapshot of etcd {from} cannot be restored for etcd {to}: {reason}")]
+    Version { from: Version, to: Version, reason: &'static str },
+    #[error("member {0:x} is not one of the cluster to restore")]
+    ForeignMember(u64),
+    #[error("a thread of the restore stopped")]
+    Stopped,
+}
+
+/// Where to compact the restored history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompactAt {
+    /// Keep only what is alive at the restored revision.
+    Head,
+    Revision(i64),
+}
+
+impl CompactAt {
+    pub(crate) fn revision(self, head: i64) -> i64 {
+        match self {
+            Self::Head => head,
+            Self::Revision(revision) => revision,
+        }
+    }
+}
+
+/// How the database file was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A copy of the snapshot with new pages at its end.
+    Append,
+    /// A new file in key order, without free pages.
+    Rewrite,
+}
+
+/// What to restore, from where, for whom.
+#[derive(Debug, Clone)]
+pub struct Restore<'a> {
+    pub snapshot: &'a Path,
+    pub data_dir: &'a Path,
+    pub cluster: &'a InitialCluster,
+    /// The member this directory is for; only its write-ahead log differs from the others'.
+    pub member: &'a Member,
+    pub cut: Cut,
+    pub compact: Option<CompactAt>,
+    /// Raise the revision by this much and mark everything older as compacted, so that clients that saw later
+    /// revisions of the lost cluster list anew instead of trusting their caches.
+    pub bump_revision: Option<i64>,
+    pub digest: DigestPolicy,
+    /// The release that will run on the directory, if known.
+    pub target_version: Option<Version>,
+    /// Write a new file in key order even where a copy would do.
+    pub rewrite: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restored {
+    pub revision: i64,
+    /// What the data is compacted to; a bump adds a compaction that the server carries out at its start.
+    pub compact_revision: Option<i64>,
+    pub events: u64,
+    pub database_bytes: u64,
+    pub mode: Mode,
+}
+
+impl Restore<'_> {
+    pub fn run(&self, events: Option<&mut dyn EventStream>) -> Result<Restored, RestoreError> {
+        if !self.cluster.members().contains(self.member) {
+            return Err(RestoreError::ForeignMember(self.member.id));
+        }
+        let snapshot = Snapshot::open(self.snapshot)?;
+        snapshot.require_digest(self.digest)?;
+        check_versions(snapshot.schema.etcd_version(), self.target_version)?;
+        check_cut(&snapshot, self.cut).map_err(RestoreError::History)?;
+        let part = Part::create(self.data_dir)?;
+        let inside_base = matches!(self.cut, Cut::Revision(wanted) if wanted < snapshot.schema.revision());
+        let restored = if self.rewrite || inside_base || self.compact.is_some() {
+            self.rewrite(&snapshot, events, &part)?
+        } else {
+            self.append(&snapshot, events, &part)?
+        };
+        write_bootstrap(&part, self.cluster.members(), self.member.id, self.cluster.cluster_id())?;
+        part.publish()?;
+        Ok(restored)
+    }
+
+    fn rewrite(
+        &self,
+        snapshot: &Snapshot,
+        events: Option<&mut dyn EventStream>,
+        part: &Part,
+    ) -> Result<Restored, RestoreError> {
+        std::thread::scope(|scope| {
+            let digest = scope.spawn(|| digest_of(snapshot.db.file(), snapshot.data_length()));
+            let history = History::new(snapshot, events, self.cut, part.root())?;
+            let head = history.revision();
+            let compact = self.compact.map(|at| at.revision(head));
+            if let Some(revision) = compact {
+                history.check_compaction(revision)?;
+            }
+            let bump_to = self.bump_revision.map(|by| bumped(head, by)).transpose()?;
+            let mut meta = meta_entries(&snapshot.db)?;
+            if let Some(revision) = compact {
+                set_compacted(&mut meta, revision);
+            }
+            let patch = self.patch(&snapshot.db, meta, bump_to)?;
+            let rebuild = Rebuild { history: &history, compact, bump_to, patch };
+            let (_, written, _) = rebuild.write(part.create_file("snap", "db")?)?;
+            let digest = digest.join().map_err(|_| RestoreError::Stopped)?;
+            let digest = digest.map_err(|source| SnapshotError::Io { path: self.snapshot.to_owned(), source })?;
+            snapshot.accept_digest(&digest, self.digest)?;
+            Ok(Restored {
+                revision: bump_to.unwrap_or(head),
+                compact_revision: compact.or(history.compact_revision()),
+                events: history.events(),
+                database_bytes: written.high_water * u64::from(written.page_size),
+                mode: Mode::Rewrite,
+            })
+        })
+    }
+
+    /// The small buckets of the restored database.
+    fn patch(&self, db: &Db, mut meta: Entries, bump_to: Option<i64>) -> Result<Patch, RestoreError> {
+        let buckets = db.buckets().map_err(RestoreError::Reread)?;
+        let mut cluster = small_bucket(db, &buckets, CLUSTER)?;
+        cluster.remove(DOWNGRADE);
+        if let Some(target) = self.target_version {
+            drop_newer_versions(&mut cluster, &mut meta, target);
+        }
+        if let Some(revision) = bump_to {
+            schedule_compaction(&mut meta, revision);
+        }
+        bootstrap_patch(self.cluster.members(), meta, cluster)
+    }
+}
+
+/// What a cluster that these members just formed has in its small buckets.
+fn bootstrap_patch(members: &[Member], mut meta: Entries, cluster: Entries) -> Result<Patch, RestoreError> {
+    meta.insert(CONSISTENT_INDEX.to_vec(), (members.len() as u64).to_be_bytes().to_vec());
+    meta.insert(TERM.to_vec(), BOOTSTRAP_TERM.to_be_bytes().to_vec());
+    meta.insert(CONF_STATE.to_vec(), conf_state_json(&conf_state(members))?);
+    let records = members
+        .iter()
+        .map(|member| Ok((member.hex_id().into_bytes(), member.to_json()?)))
+        .collect::<Result<Entries, MembershipError>>()?;
+    Ok(Patch::from([
+        (ALARM, Entries::new()),
+        (CLUSTER, cluster),
+        (MEMBERS, records),
+        (MEMBERS_REMOVED, Entries::new()),
+        (META, meta),
+    ]))
+}
+
+/// Snap file and write-ahead log. The log goes last: its presence is what makes etcd take the directory for a member's.
+fn write_bootstrap(part: &Part, members: &[Member], own: u64, cluster: u64) -> Result<(), RestoreError> {
+    let snap = Snap::bootstrap(members, BOOTSTRAP_TERM, members.len() as u64);
+    part.write_file("snap", &snap.name().to_string(), &snap.encode()?)?;
+    let segment = bootstrap_segment(own, cluster, members)?;
+    part.write_file("wal", &SegmentName::FIRST.to_string(), &segment)?;
+    Ok(())
+}
+
+/// Which releases start on files of which others; everything not listed ends in a crash loop or was never tried.
+fn check_versions(from: Option<Version>, to: Option<Version>) -> Result<(), RestoreError> {
+    let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
+    if from.major != to.major {
+        return Err(RestoreError::Version { from, to, reason: "another major release" });
+    }
+    match (from.minor, to.minor) {
+        (from, to) if from == to || from + 1 == to => Ok(()),
+        // 3.4 knows no term; restore writes one, and then 3.6 starts. 3.5 does not look at what 3.6 added.
+        (4, 6) | (6, 5) => Ok(()),
+        (older, newer) if older < newer => {
+            Err(RestoreError::Version { from, to, reason: "more than one minor release at once" })
+        }
+        _ => Err(RestoreError::Version { from, to, reason: "etcd refuses files of a newer release" }),
+    }
+}
+
+/// An older release decides its versions anew; what a newer one noted would only mislead it.
+fn drop_newer_versions(cluster: &mut Entries, meta: &mut Entries, target: Version) {
+    let newer = |bytes: &Vec<u8>| {
+        std::str::from_utf8(bytes).ok().and_then(Version::parse).is_some_and(|version| version > target)
+    };
+    for (entries, key) in [(cluster, CLUSTER_VERSION), (meta, STORAGE_VERSION)] {
+        if entries.get(key).is_some_and(newer) {
+            entries.remove(key);
+        }
+    }
+}
+
+impl Restored {
+    /// The database file of a restored data directory.
+    pub fn database_path(data_dir: &Path) -> PathBuf {
+        data_dir.join("member").join("snap").join("db")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_proven_version_steps_are_accepted() {
+        let outcome = |from, to| check_versions(Some(Version::new(3, from)), Some(Version::new(3, to))).is_ok();
+        let accepted: Vec<(u32, u32)> = (4..=7)
+            .flat_map(|from| (4..=7).map(move |to| (from, to)))
+            .filter(|(from, to)| outcome(*from, *to))
+            .collect();
+        assert_eq!(accepted, [(4, 4), (4, 5), (4, 6), (5, 5), (5, 6), (6, 5), (6, 6), (6, 7), (7, 7)]);
+        assert!(check_versions(None, Some(Version::new(3, 7))).is_ok());
+        assert!(check_versions(Some(Version::new(3, 7)), None).is_ok());
+    }
+}

@@ -1,0 +1,195 @@
+//! A member's data directory: does everything in it belong together, and can etcd go on from it?
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Findings, Kind, Tier, contents, database};
+use crate::bbolt::{self, Db};
+use crate::membership::hex_id;
+use crate::restore::Restored;
+use crate::schema::{Schema, Version};
+use crate::snap::{Snap, SnapName};
+use crate::wal::{Tail, WalError, WalScan, scan_dir};
+
+#[derive(Debug, thiserror::Error)]
+pub enum DirError {
+    #[error("cannot read {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("cannot read the database {}", path.display())]
+    Database { path: PathBuf, source: bbolt::Error },
+    #[error("cannot read the log")]
+    Log(#[source] WalError),
+    #[error("{} is in use by a running etcd, so nothing can be said about it; stop it first", path.display())]
+    InUse { path: PathBuf },
+}
+
+/// What was learnt on the way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DirFacts {
+    pub schema: Option<Schema>,
+    pub log: Option<WalScan>,
+    /// The snap file etcd would start from.
+    pub snap: Option<SnapName>,
+}
+
+/// Checks a data directory. An error means that it could not be read, and nothing is known about it.
+pub fn data_dir(path: &Path, tier: Tier) -> Result<(Findings, DirFacts), DirError> {
+    let mut findings = Findings::default();
+    let mut facts = DirFacts::default();
+    let (snap_dir, wal_dir) = (path.join("member").join("snap"), path.join("member").join("wal"));
+    for dir in [&snap_dir, &wal_dir] {
+        match dir.symlink_metadata() {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => findings.add(Kind::LayoutIncomplete, format!("{} is not a directory", dir.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                findings.add(Kind::LayoutIncomplete, format!("{} is missing", dir.display()));
+            }
+            Err(source) => return Err(DirError::Io { path: dir.clone(), source }),
+        }
+    }
+    if findings.is_damaged() {
+        return Ok((findings, facts));
+    }
+    let db = open_database(path, &mut findings)?;
+    facts.schema = db.as_ref().and_then(|db| read_schema(db, &mut findings));
+    facts.log = read_log(&wal_dir, &mut findings)?;
+    if let Some(log) = &facts.log {
+        facts.snap = find_snap(&snap_dir, log, facts.schema.as_ref(), &mut findings)?;
+    }
+    if let (Some(schema), Some(log)) = (&facts.schema, &facts.log) {
+        membership(schema, log, &mut findings);
+        indexes(&snap_dir, schema, log, facts.snap, &mut findings);
+    }
+    if let (Tier::Full, Some(db), Some(schema)) = (tier, &db, &facts.schema) {
+        let path = Restored::database_path(path);
+        contents(&mut findings, db, schema).map_err(|source| DirError::Database { path, source })?;
+    }
+    Ok((findings, facts))
+}
+
+fn open_database(data_dir: &Path, findings: &mut Findings) -> Result<Option<Db>, DirError> {
+    let path = Restored::database_path(data_dir);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            findings.add(Kind::LayoutIncomplete, format!("{} is missing", path.display()));
+            return Ok(None);
+        }
+        Err(source) => return Err(DirError::Io { path, source }),
+    };
+    // bbolt holds an exclusive lock while it has the file open; a shared one does not disturb other readers.
+    if file.try_lock_shared().is_err() {
+        return Err(DirError::InUse { path });
+    }
+    match Db::from_file(file) {
+        Ok(db) => {
+            database(findings, &db);
+            Ok(Some(db))
+        }
+        Err(source @ bbolt::Error::Io { .. }) => Err(DirError::Database { path, source }),
+        Err(error) => {
+            findings.error(Kind::DatabaseUnreadable, &error);
+            Ok(None)
+        }
+    }
+}
+
+fn read_schema(db: &Db, findings: &mut Findings) -> Option<Schema> {
+    match Schema::read(db) {
+        Ok(schema) => Some(schema),
+        Err(error) => {
+            findings.error(Kind::SchemaInvalid, &error);
+            None
+        }
+    }
+}
+
+fn read_log(dir: &Path, findings: &mut Findings) -> Result<Option<WalScan>, DirError> {
+    match scan_dir(dir) {
+        Ok(scan) => {
+            if let Tail::Torn { segment, offset } | Tail::Residue { segment, offset } = scan.tail {
+                let text =
+                    format!("{segment} was cut short by a crash at offset {offset}; etcd repairs that by itself");
+                findings.add(Kind::LogTorn, text);
+            }
+            Ok(Some(scan))
+        }
+        Err(error @ WalError::Io { .. }) => Err(DirError::Log(error)),
+        Err(error) => {
+            findings.error(Kind::LogDamaged, &error);
+            Ok(None)
+        }
+    }
+}
+
+/// The newest snap file that the log confirms. etcd passes over broken ones.
+fn find_snap(
+    dir: &Path,
+    log: &WalScan,
+    schema: Option<&Schema>,
+    findings: &mut Findings,
+) -> Result<Option<SnapName>, DirError> {
+    let mut newest_missing = None;
+    for record in log.usable_snapshots().rev() {
+        let name = SnapName { term: record.term.unwrap_or_default(), index: record.index.unwrap_or_default() };
+        if name.index == 0 {
+            break;
+        }
+        let path = dir.join(name.to_string());
+        match std::fs::read(&path).map(|bytes| Snap::decode(&bytes)) {
+            Ok(Ok(snap)) if snap.name() == name => return Ok(Some(name)),
+            Ok(Ok(_)) => findings.add(Kind::SnapDamaged, format!("{name} holds another snapshot than its name says")),
+            Ok(Err(error)) => {
+                findings.add(Kind::SnapDamaged, format!("{name}: {}", super::chain(&error)));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(DirError::Io { path, source }),
+        }
+        newest_missing.get_or_insert(name);
+    }
+    // A log that still has its beginning needs no snapshot, and 3.7 keeps everything in the database.
+    let from_beginning = log.segments.first().is_some_and(|segment| segment.index == 0);
+    let self_contained = schema.and_then(|schema| schema.storage_version).is_some_and(|v| v >= Version::new(3, 7));
+    if let Some(name) = newest_missing
+        && !from_beginning
+        && !self_contained
+    {
+        findings
+            .add(Kind::SnapMissing, format!("{name} is named by the log, but neither it nor an older one is there"));
+    }
+    Ok(None)
+}
+
+fn membership(schema: &Schema, log: &WalScan, findings: &mut Findings) {
+    let own = hex_id(log.node_id);
+    if schema.removed_members.contains(&own) {
+        findings.add(Kind::MemberRemoved, format!("member {own} was removed from its cluster; it can never come back"));
+    } else if !schema.members.is_empty() && !schema.members.iter().any(|member| member.id == log.node_id) {
+        let text = format!("the log belongs to member {own}, which the database does not list");
+        findings.add(Kind::MemberUnknown, text);
+    }
+}
+
+/// Database and log must overlap: the database was applied up to its index, the log must reach at least that far.
+///
+/// HardState.commit is no measure for that: it is not synced on its own, so the index may exceed it rightfully.
+fn indexes(dir: &Path, schema: &Schema, log: &WalScan, snap: Option<SnapName>, findings: &mut Findings) {
+    let applied = schema.consistent_index;
+    if let Some(snap) = snap.filter(|snap| applied < snap.index)
+        && !dir.join(format!("{:016x}.snap.db", snap.index)).exists()
+    {
+        let text = format!("the database was applied up to {applied}, before snapshot {}", snap.index);
+        findings.add(Kind::IndexBehindSnap, text);
+    }
+    if applied > log.last_index {
+        findings.add(
+            Kind::IndexAheadOfLog,
+            format!(
+                "the database was applied up to {applied}, but the log ends at {}; etcd would start and then never \
+                 accept a write: re-seed a single member, replace one of several",
+                log.last_index
+            ),
+        );
+    }
+}

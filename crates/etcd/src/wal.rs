@@ -1,0 +1,11 @@
+//! etcd's write-ahead log: framed records whose checksums form one chain across all segments.
+
+mod reader;
+mod record;
+mod scan;
+mod writer;
+
+pub use reader::Corruption;
+pub use record::{RecordType, SegmentName};
+pub use scan::{Tail, WalError, WalScan, list_segments, read_metadata, scan_dir};
+pub use writer::{BOOTSTRAP_TERM, BootstrapError, WalEncoder, bootstrap_segment};

@@ -1,0 +1,91 @@
+//! Runs the fuzz targets over their seeds and over simple mutations of them, on the stable compiler.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
+#[path = "../../../fuzz/src/lib.rs"]
+#[allow(unreachable_pub, reason = "a crate of its own elsewhere")]
+mod targets;
+
+use std::fs;
+use std::path::Path;
+
+/// A small generator with a fixed start: a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit.max(1) as u64).unwrap()
+    }
+}
+
+fn mutate(seed: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len());
+        match random.below(5) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, 0xff),
+            2 if at < bytes.len() => {
+                bytes.remove(at);
+            }
+            3 => {
+                let end = (at + 8).min(bytes.len());
+                bytes[at.min(end)..end].fill([0, 0xff, 0x7f][random.below(3)]);
+            }
+            _ => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << random.below(8);
+                }
+            }
+        }
+    }
+    bytes
+}
+
+fn exercise(name: &str, mutations: usize, target: impl Fn(&[u8])) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(name);
+    let mut seeds: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    seeds.sort();
+    assert!(!seeds.is_empty(), "no seeds for {name}");
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for path in seeds {
+        let seed = fs::read(path).unwrap();
+        target(&seed);
+        for _ in 0..mutations {
+            target(&mutate(&seed, &mut random));
+        }
+    }
+}
+
+#[test]
+fn the_log_reader_survives_its_seeds() {
+    exercise("wal", 2000, targets::wal);
+}
+
+#[test]
+fn the_snap_reader_survives_its_seeds() {
+    exercise("snap", 5000, targets::snap);
+}
+
+#[test]
+fn the_delta_reader_survives_its_seeds() {
+    exercise("deltas", 500, targets::deltas);
+}
+
+#[test]
+fn the_snapshot_reader_survives_its_seeds() {
+    exercise("snapshot", 1000, targets::snapshot);
+}
+
+#[test]
+fn the_name_parsers_survive_their_seeds() {
+    exercise("names", 5000, targets::names);
+}
+
+#[test]
+fn the_value_decoder_survives_its_seeds() {
+    exercise("stored_value", 20_000, targets::stored_value);
+}
