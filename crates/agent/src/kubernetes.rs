@@ -1,0 +1,184 @@
+//! The agent's half of the conversation in Kubernetes: it reads its ticket, reports facts, and renews its Lease.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::watcher,
+};
+use quorate_api::{
+    EtcdMember,
+    member::{DataReport, EtcdMemberStatus, Ticket},
+    names::annotations,
+};
+use quorate_core::{
+    lease::{DURATION_SECONDS, Heartbeat},
+    start::{Identity, Word},
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::{
+    error::{Error, Result, chain},
+    local_etcd::Pulse,
+};
+
+const MANAGER: &str = "quorate-agent";
+/// Longer than a busy API server needs, shorter than anybody wants to wait for a member.
+const PATIENCE: Duration = Duration::from_secs(3);
+const BEFORE_NEXT_TRY: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub(crate) struct Kubernetes {
+    name: String,
+    members: Api<EtcdMember>,
+    leases: Api<Lease>,
+}
+
+/// What Kubernetes says about this member, read at one moment and not from a cache.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) ticket: Word<Ticket>,
+    pub(crate) recorded: Word<Identity>,
+    pub(crate) last_report: Option<DataReport>,
+}
+
+impl Kubernetes {
+    pub(crate) async fn connect(namespace: &str, member: &str) -> Result<Self> {
+        let client = Client::try_default().await.map_err(Box::new).map_err(Error::from)?;
+        Ok(Kubernetes {
+            name: member.to_owned(),
+            members: Api::namespaced(client.clone(), namespace),
+            leases: Api::namespaced(client, namespace),
+        })
+    }
+
+    /// No answer in time counts as unreachable, whatever the reason.
+    pub(crate) async fn orders(&self) -> Orders {
+        let read = async { tokio::try_join!(self.members.get_opt(&self.name), self.leases.get_opt(&self.name)) };
+        match tokio::time::timeout(PATIENCE, read).await {
+            Ok(Ok((member, lease))) => orders(member, lease.as_ref()),
+            Ok(Err(error)) => {
+                tracing::warn!(error = chain(&error), "the Kubernetes API refused an answer");
+                Orders { ticket: Word::Unreachable, recorded: Word::Unreachable, last_report: None }
+            }
+            Err(_) => {
+                tracing::warn!("the Kubernetes API did not answer in time");
+                Orders { ticket: Word::Unreachable, recorded: Word::Unreachable, last_report: None }
+            }
+        }
+    }
+
+    /// Ticks whenever this member's object may have changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        let (tick, ticks) = watch::channel(0);
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut events = watcher(self.members.clone(), config).boxed();
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(_) => tick.send_modify(|count| *count += 1),
+                    Err(_) => tokio::time::sleep(BEFORE_NEXT_TRY).await,
+                }
+            }
+        });
+        ticks
+    }
+
+    /// Writes what is sent through the channel, the newest only, and again until it is written.
+    pub(crate) fn reporter(&self) -> watch::Sender<Option<EtcdMemberStatus>> {
+        let (report, mut reports) = watch::channel(None::<EtcdMemberStatus>);
+        let this = self.clone();
+        tokio::spawn(async move {
+            let mut written = None;
+            while reports.changed().await.is_ok() {
+                loop {
+                    let newest = reports.borrow_and_update().clone();
+                    if newest.is_none() || newest == written {
+                        break;
+                    }
+                    match this.write_status(newest.as_ref()).await {
+                        Ok(()) => written = newest,
+                        Err(error) => {
+                            tracing::warn!(error = chain(&error), "the report could not be written");
+                            tokio::time::sleep(BEFORE_NEXT_TRY).await;
+                        }
+                    }
+                }
+            }
+        });
+        report
+    }
+
+    async fn write_status(&self, status: Option<&EtcdMemberStatus>) -> Result<()> {
+        let status = json!({
+            "apiVersion": "quorate.dev/v1alpha1",
+            "kind": "EtcdMember",
+            "metadata": {"name": self.name},
+            "status": status,
+        });
+        let manager = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(status);
+        within(self.members.patch_status(&self.name, &manager, &patch)).await
+    }
+
+    /// Says that the member is alive. The figures that always move ride along.
+    pub(crate) async fn renew(&self, pulse: &Pulse, boot_count: i64, now: Timestamp) -> Result<()> {
+        let report = &pulse.report;
+        let role = report.role.map_or("", |role| role.as_str());
+        let holder = format!("{}:{role}", report.member_id.as_deref().unwrap_or_default());
+        let figures = BTreeMap::from([
+            (annotations::LAST_INDEX, pulse.applied_index),
+            (annotations::BOOT_COUNT, boot_count),
+            (annotations::REVISION, pulse.revision),
+            (annotations::TERM, report.term.unwrap_or_default()),
+            (annotations::DB_SIZE, pulse.db_size),
+            (annotations::DB_IN_USE, pulse.db_in_use),
+        ]);
+        let figures: BTreeMap<_, _> = figures.into_iter().map(|(key, value)| (key, value.to_string())).collect();
+        let renewal = json!({
+            "metadata": {"annotations": figures},
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": DURATION_SECONDS,
+                "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+            },
+        });
+        let manager = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Merge(renewal);
+        within(self.leases.patch(&self.name, &manager, &patch)).await
+    }
+}
+
+async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<()> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(answer) => Ok(answer.map(drop).map_err(Box::new)?),
+        Err(late) => Err(Error::Io { what: "the Kubernetes API did not answer in time".to_owned(), source: late.into() }),
+    }
+}
+
+fn orders(member: Option<EtcdMember>, lease: Option<&Lease>) -> Orders {
+    let heartbeat = lease.map(Heartbeat::read).unwrap_or_default();
+    let last_report = member.as_ref().and_then(|member| member.status.clone()?.data);
+    let recorded = last_report.as_ref().and_then(|report| identity_on_record(report, &heartbeat));
+    Orders {
+        ticket: member.filter(|member| !member.name_any().is_empty()).map_or(Word::Nothing, |m| Word::Known(m.spec.ticket)),
+        recorded: recorded.map_or(Word::Nothing, Word::Known),
+        last_report,
+    }
+}
+
+/// The report is written at transitions, the Lease every few seconds: the higher mark counts.
+fn identity_on_record(report: &DataReport, heartbeat: &Heartbeat) -> Option<Identity> {
+    Some(Identity {
+        cluster_id: report.cluster_id.clone()?,
+        member_id: report.member_id.clone()?,
+        epoch: report.epoch?,
+        boot_count: report.boot_count.max(heartbeat.boot_count).unwrap_or_default(),
+        last_index: report.last_index.max(heartbeat.last_index).unwrap_or_default(),
+    })
+}

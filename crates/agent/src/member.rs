@@ -1,0 +1,299 @@
+//! The member's guard: inspects, decides by the core's table, lets etcd start, and reports while it runs.
+
+use std::{fs, path::Path, time::Duration};
+
+use jiff::Timestamp;
+use quorate_api::{
+    member::{DataReport, DataState, EtcdMemberStatus, EtcdReport, Peer},
+    settings::{MemberSettings, paths},
+};
+use quorate_core::start::{Identity, Start, Word, start};
+use quorate_etcd::{
+    client::Client,
+    membership::{InitialCluster, hex_id},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    config::{Beginning, etcd_config, listed},
+    door::{Caller, Door},
+    error::{Error, Result, While, chain},
+    http::{self, Serving},
+    identity::VolumeIdentity,
+    inspect::{Inspection, Volume},
+    kubernetes::{Kubernetes, Orders},
+    local_etcd::{self, Pulse},
+};
+
+/// Three renewals fit into a Lease.
+const RENEWAL: Duration = Duration::from_secs(3);
+const PULSE: Duration = Duration::from_secs(1);
+/// While etcd is starting, whoever waits for it waits for this.
+const FIRST_PULSE: Duration = Duration::from_millis(50);
+/// Look again even if nothing was reported: a missed change must not last.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Other members' names appear in DNS when their pods do.
+const FOR_DNS: Duration = Duration::from_secs(10);
+
+struct Guard {
+    name: String,
+    settings: MemberSettings,
+    volume: Volume,
+    kubernetes: Kubernetes,
+    changes: watch::Receiver<u64>,
+    reports: watch::Sender<Option<EtcdMemberStatus>>,
+    serving: Serving,
+}
+
+/// What a start came to: whose data it is from now on.
+struct Permit {
+    identity: VolumeIdentity,
+    beginning: Beginning,
+    /// On record already, or not before there is a log.
+    report: Option<DataReport>,
+}
+
+/// Runs until the pod is stopped.
+pub(crate) async fn guard(name: String, settings: MemberSettings) -> Result<()> {
+    let serving = Serving::default();
+    let mut stop = signal(SignalKind::terminate()).doing(|| "listening for signals".to_owned())?;
+    let probes = http::serve(settings.agent_port, serving.clone());
+    let kubernetes = Kubernetes::connect(&settings.namespace, &name).await?;
+    let mut guard = Guard {
+        volume: Volume {
+            root: paths::VOLUME.into(),
+            data: paths::DATA.into(),
+            cluster: settings.cluster.clone(),
+            member: name.clone(),
+        },
+        changes: kubernetes.changes(),
+        reports: kubernetes.reporter(),
+        kubernetes,
+        serving,
+        settings,
+        name,
+    };
+    tokio::select! {
+        ended = probes => ended,
+        ended = guard.run() => ended,
+        _ = stop.recv() => Ok(()),
+    }
+}
+
+impl Guard {
+    async fn run(&mut self) -> Result<()> {
+        let door = Door::open(Path::new(paths::SOCKET))?;
+        loop {
+            // The first report goes out before anybody asks, because the operator waits for it.
+            let (inspection, orders) = self.look().await?;
+            self.report_stopped(&inspection, &orders);
+            let mut caller = door.next().await?;
+            let Some(permit) = self.admit(&mut caller).await? else { continue };
+            if caller.let_start().await.is_ok() {
+                tracing::info!(member = self.name, boot = permit.identity.boot_count, "etcd may start");
+                self.accompany(&mut caller, permit).await?;
+            }
+            self.serving.set(false);
+        }
+    }
+
+    async fn look(&self) -> Result<(Inspection, Orders)> {
+        let orders = self.kubernetes.orders().await;
+        Ok((self.volume.inspect(Timestamp::now())?, orders))
+    }
+
+    /// Asks the table until it lets etcd start, or until the launcher gives up.
+    async fn admit(&mut self, caller: &mut Caller) -> Result<Option<Permit>> {
+        loop {
+            self.changes.borrow_and_update();
+            let (inspection, orders) = self.look().await?;
+            self.report_stopped(&inspection, &orders);
+            let decision = start(&inspection.found, &orders.ticket, &orders.recorded);
+            tracing::info!(member = self.name, ?decision, "looked at the data directory");
+            match decision {
+                Start::Resume => {
+                    if let Some(identity) = inspection.found.identity.clone() {
+                        return self.resume(&identity, &inspection, &orders).map(Some);
+                    }
+                }
+                Start::New { epoch, token, initial_cluster } => {
+                    return self.begin_new(epoch, token, initial_cluster).await.map(Some);
+                }
+                Start::Quarantine(_) => {
+                    let aside = self.volume.quarantine(Timestamp::now())?;
+                    tracing::warn!(aside = %aside.display(), "moved unusable data aside");
+                    continue;
+                }
+                Start::Join { .. } | Start::Restore { .. } | Start::Wait(_) | Start::Refuse(_) => {}
+            }
+            tokio::select! {
+                () = caller.gone() => return Ok(None),
+                _ = self.changes.changed() => {}
+                () = sleep(LOOK_AGAIN) => {}
+            }
+        }
+    }
+
+    fn resume(&self, data: &Identity, inspection: &Inspection, orders: &Orders) -> Result<Permit> {
+        let identity = VolumeIdentity {
+            cluster: self.settings.cluster.clone(),
+            member: self.name.clone(),
+            cluster_id: data.cluster_id.clone(),
+            member_id: data.member_id.clone(),
+            epoch: data.epoch,
+            boot_count: data.boot_count + 1,
+        };
+        let report = inspection.report(orders.last_report.as_ref());
+        let permit = Permit { identity, beginning: Beginning::OwnData, report: Some(report) };
+        self.prepare(&permit)?;
+        Ok(permit)
+    }
+
+    /// A new member's identity follows from its ticket, so it is on the volume before etcd is.
+    async fn begin_new(&self, epoch: i64, token: String, initial_cluster: Vec<Peer>) -> Result<Permit> {
+        self.wait_for_names(&initial_cluster).await;
+        let cluster = InitialCluster::parse(&listed(&initial_cluster), &token)?;
+        let own = initial_cluster.iter().filter(|peer| peer.name == self.name).map(|peer| peer.url.clone());
+        let member = cluster.own_member(&self.name, &own.collect::<Vec<_>>())?;
+        let identity = VolumeIdentity {
+            cluster: self.settings.cluster.clone(),
+            member: self.name.clone(),
+            cluster_id: hex_id(cluster.cluster_id()),
+            member_id: member.hex_id(),
+            epoch,
+            boot_count: 1,
+        };
+        let beginning = Beginning::New { token, initial_cluster };
+        let permit = Permit { identity, beginning, report: None };
+        self.prepare(&permit)?;
+        Ok(permit)
+    }
+
+    fn prepare(&self, permit: &Permit) -> Result<()> {
+        permit.identity.write(&self.volume.root)?;
+        let config = etcd_config(&self.name, &self.settings, &permit.beginning);
+        fs::write(paths::CONFIG, config.to_string()).doing(|| format!("writing {}", paths::CONFIG))
+    }
+
+    /// etcd looks up its own name once per second at best; asking here costs less.
+    async fn wait_for_names(&self, peers: &[Peer]) {
+        let known = async |peer: &Peer| {
+            let host = peer.url.split("://").last().unwrap_or_default().to_owned();
+            tokio::net::lookup_host(host).await.is_ok()
+        };
+        let all = async {
+            for peer in peers {
+                while !known(peer).await {
+                    sleep(FIRST_PULSE).await;
+                }
+            }
+        };
+        if timeout(FOR_DNS, all).await.is_err() {
+            tracing::warn!("not all members are in DNS yet; etcd goes on looking");
+        }
+    }
+
+    /// Reports while etcd runs; returns when it is gone.
+    async fn accompany(&mut self, caller: &mut Caller, permit: Permit) -> Result<()> {
+        let client = local_etcd::connect(&self.settings)?;
+        let mut attendance = Attendance { permit, renewed: None, holder: None, answered: false };
+        loop {
+            let pulse = tokio::select! {
+                () = caller.gone() => {
+                    tracing::warn!(member = self.name, "etcd is gone");
+                    return Ok(());
+                }
+                pulse = attend(&client, &attendance) => pulse,
+            };
+            self.serving.set(pulse.is_some());
+            self.note(&mut attendance, pulse.as_ref()).await;
+        }
+    }
+
+    async fn note(&self, attendance: &mut Attendance, pulse: Option<&Pulse>) {
+        let identity = &attendance.permit.identity;
+        if attendance.permit.report.is_none() && self.volume.holds_log().unwrap_or(false) {
+            // It has a log, so from now on it can have voted: that it began is on record from here.
+            attendance.permit.report = Some(DataReport {
+                state: DataState::Valid,
+                reason: None,
+                cluster_id: Some(identity.cluster_id.clone()),
+                member_id: Some(identity.member_id.clone()),
+                epoch: Some(identity.epoch),
+                revision: None,
+                last_index: None,
+                boot_count: Some(identity.boot_count),
+            });
+        }
+        let data = attendance.permit.report.clone().map(|report| DataReport {
+            boot_count: Some(identity.boot_count),
+            ..report
+        });
+        let Some(pulse) = pulse else {
+            self.report(data, EtcdReport { running: attendance.answered, ..self.last_etcd() });
+            return;
+        };
+        attendance.answered = true;
+        self.report(data, pulse.report.clone());
+        let holder = (pulse.report.member_id.clone(), pulse.report.role, pulse.report.term);
+        let due = attendance.renewed.is_none_or(|renewed| renewed.elapsed() >= RENEWAL);
+        let changed = attendance.holder.as_ref() != Some(&holder);
+        if pulse.knows_leader && (due || changed) {
+            match self.kubernetes.renew(pulse, identity.boot_count, Timestamp::now()).await {
+                Ok(()) => {
+                    attendance.renewed = Some(Instant::now());
+                    attendance.holder = Some(holder);
+                }
+                Err(error) => tracing::warn!(error = chain(&error), "the Lease could not be renewed"),
+            }
+        }
+    }
+
+    /// Only with what was on record before: a report that forgets would make a wiped member look new.
+    fn report_stopped(&self, inspection: &Inspection, orders: &Orders) {
+        if !matches!(orders.ticket, Word::Unreachable) {
+            let data = inspection.report(orders.last_report.as_ref());
+            self.report(Some(data), EtcdReport::default());
+        }
+    }
+
+    fn last_etcd(&self) -> EtcdReport {
+        self.reports.borrow().as_ref().and_then(|status| status.etcd.clone()).unwrap_or_default()
+    }
+
+    fn report(&self, data: Option<DataReport>, etcd: EtcdReport) {
+        self.reports.send_if_modified(|reported| {
+            let before = reported.as_ref().and_then(|status| status.data.clone());
+            let next = Some(EtcdMemberStatus { data: data.or(before), etcd: Some(etcd), backup: None });
+            let changed = *reported != next;
+            *reported = next;
+            changed
+        });
+    }
+}
+
+/// What is remembered from one pulse to the next.
+struct Attendance {
+    permit: Permit,
+    renewed: Option<Instant>,
+    holder: Option<(Option<String>, Option<quorate_api::status::MemberRole>, Option<i64>)>,
+    answered: bool,
+}
+
+/// The next pulse: soon while etcd is starting, then once a second. Nothing if etcd does not answer.
+async fn attend(client: &Client, attendance: &Attendance) -> Option<Pulse> {
+    sleep(if attendance.answered { PULSE } else { FIRST_PULSE }).await;
+    match local_etcd::pulse(client).await {
+        Ok(pulse) => Some(pulse),
+        Err(error) => {
+            if attendance.answered {
+                tracing::warn!(error = chain(&error), "etcd does not answer");
+            }
+            None
+        }
+    }
+}
