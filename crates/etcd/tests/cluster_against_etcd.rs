@@ -10,11 +10,10 @@ use std::process::Command;
 
 use etcd_process::{Running, Server, VERSIONS, binary, free_port, run};
 use gateway::{Gateway, base64};
-use quorate_etcd::events::Cut;
 use quorate_etcd::membership::InitialCluster;
 use quorate_etcd::restore::{Restore, RestoreError, Restored};
 use quorate_etcd::schema::Version;
-use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
+use quorate_etcd::snapshot::Snapshot;
 use serde_json::json;
 use workload::Workload;
 
@@ -34,19 +33,10 @@ fn lived_in(version: &str, dir: &Path, seed: u64) -> PathBuf {
 
 fn restore(snapshot: &Path, server: &Server, token: &str, target: Option<Version>) -> Result<Restored, RestoreError> {
     let cluster = InitialCluster::parse(&server.initial_cluster, token).unwrap();
-    Restore {
-        snapshot,
-        data_dir: &server.data_dir,
-        cluster: &cluster,
-        member: cluster.own_member(&server.name, std::slice::from_ref(&server.peer_url)).unwrap(),
-        cut: Cut::End,
-        compact: None,
-        bump_revision: None,
-        digest: DigestPolicy::Require,
-        target_version: target,
-        rewrite: false,
-    }
-    .run(None)
+    let member = cluster.own_member(&server.name, std::slice::from_ref(&server.peer_url)).unwrap();
+    let mut restore = Restore::new(snapshot, &server.data_dir, &cluster, member);
+    restore.target_version = target;
+    restore.run(None)
 }
 
 fn official_restore(snapshot: &Path, server: &Server, token: &str) {
@@ -165,20 +155,10 @@ fn leases_of_the_snapshot_still_end_their_keys() {
         for (name, rewrite) in [("copied", false), ("rewritten", true)] {
             let server = Server::single(version, &dir.path().join(name));
             let cluster = InitialCluster::parse(&server.initial_cluster, "token").unwrap();
-            Restore {
-                snapshot: &snapshot,
-                data_dir: &server.data_dir,
-                cluster: &cluster,
-                member: cluster.own_member("default", std::slice::from_ref(&server.peer_url)).unwrap(),
-                cut: Cut::End,
-                compact: None,
-                bump_revision: None,
-                digest: DigestPolicy::Require,
-                target_version: None,
-                rewrite,
-            }
-            .run(None)
-            .unwrap();
+            let member = cluster.own_member("default", std::slice::from_ref(&server.peer_url)).unwrap();
+            let mut restore = Restore::new(&snapshot, &server.data_dir, &cluster, member);
+            restore.rewrite = rewrite;
+            restore.run(None).unwrap();
             let running = server.start();
             let mut gateway = Gateway::to(&running);
             let leases = gateway.post("lease/leases", &json!({}));

@@ -117,7 +117,23 @@ pub struct Restored {
     pub mode: Mode,
 }
 
-impl Restore<'_> {
+impl<'a> Restore<'a> {
+    /// The whole snapshot and all events, as they are.
+    pub fn new(snapshot: &'a Path, data_dir: &'a Path, cluster: &'a InitialCluster, member: &'a Member) -> Self {
+        Self {
+            snapshot,
+            data_dir,
+            cluster,
+            member,
+            cut: Cut::End,
+            compact: None,
+            bump_revision: None,
+            digest: DigestPolicy::Require,
+            target_version: None,
+            rewrite: false,
+        }
+    }
+
     pub fn run(&self, events: Option<&mut dyn EventStream>) -> Result<Restored, RestoreError> {
         if !self.cluster.members().contains(self.member) {
             return Err(RestoreError::ForeignMember(self.member.id));
