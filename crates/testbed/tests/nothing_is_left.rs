@@ -55,7 +55,7 @@ impl Machine {
             links: lines(said("ip", &["-brief", "link"])),
             cgroups,
             processes: processes_of(bed),
-            ports: listening_ports(),
+            ports: listening_ports(bed),
             loops: said("losetup", &["--list", "--noheadings"]),
             directories: places().iter().flat_map(|dir| entries(dir)).collect(),
             kernel_settings: KERNEL_SETTINGS.iter().map(|name| kernel_setting(name)).collect(),
@@ -103,8 +103,8 @@ fn kernel_setting(name: &str) -> String {
 /// Where daemons and tools leave things when nobody looks.
 fn places() -> Vec<PathBuf> {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
-    let fixed = ["/etc", "/etc/cni", "/opt", "/run", "/run/netns", "/tmp", "/usr/libexec", "/usr/libexec/kubernetes"];
-    let covered = ["/var/lib", "/var/lib/cni", "/var/lib/kubelet", "/var/lib/kubelet/device-plugins", "/var/log"];
+    let fixed = ["/etc", "/etc/cni", "/opt", "/run/netns", "/usr/libexec", "/usr/libexec/kubernetes"];
+    let covered = ["/var/lib", "/var/lib/cni", "/var/lib/kubelet", "/var/lib/kubelet/device-plugins"];
     let mut all: Vec<_> = fixed.iter().chain(&covered).map(PathBuf::from).collect();
     all.extend([Bed::beds_dir(), home.join(".kube"), home.join(".kube/cache/discovery")]);
     all
@@ -133,11 +133,22 @@ fn processes_of(bed: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn listening_ports() -> BTreeSet<String> {
+/// Ports that somebody listens on, except those of programs that have nothing to do with the bed: other people may use
+/// the machine meanwhile.
+fn listening_ports(bed: &str) -> BTreeSet<String> {
+    let strangers = sockets_of_others(bed);
     let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
-    let listening = |line: &&str| line.split_whitespace().nth(3) == Some("0A");
-    let address = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
-    sockets.iter().flat_map(|table| table.lines().filter(listening).map(address)).collect()
+    let field = |line: &str, number: usize| line.split_whitespace().nth(number).unwrap_or_default().to_owned();
+    let ours = |line: &&str| field(line, 3) == "0A" && !strangers.contains(&format!("socket:[{}]", field(line, 9)));
+    sockets.iter().flat_map(|table| table.lines().filter(ours).map(|line| field(line, 1))).collect()
+}
+
+fn sockets_of_others(bed: &str) -> BTreeSet<String> {
+    let mark = Bed::beds_dir().join(bed).display().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|process| process.path());
+    let others = processes.filter(|path| fs::read(path.join("cmdline")).is_ok_and(|line| !text(&line).contains(&mark)));
+    let descriptors = others.flat_map(|path| fs::read_dir(path.join("fd")).into_iter().flatten().flatten());
+    descriptors.filter_map(|fd| Some(fs::read_link(fd.path()).ok()?.display().to_string())).collect()
 }
 
 fn directories_below(dir: &Path, found: &mut BTreeSet<PathBuf>) {
@@ -195,7 +206,7 @@ fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
         ("the supervisor exists", Box::new(|| supervisor().is_some())),
         ("the certificate authority is written", Box::new(exists("pki/ca.crt"))),
         ("etcd starts", Box::new(exists("etcd"))),
-        ("the first node boots", Box::new(exists("nodes/node1/log"))),
+        ("the first node boots", Box::new(exists("nodes/node1/var-log"))),
         ("containerd starts on a node", Box::new(exists("nodes/node1/containerd"))),
         ("a kubelet starts", Box::new(exists("nodes/node1/kubelet/pods"))),
         ("a node has all its images", Box::new(exists("nodes/node1/images-loaded"))),
