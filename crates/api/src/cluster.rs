@@ -151,8 +151,8 @@ pub struct EtcdClusterSpec {
     #[serde(default)]
     pub pod_template: PodTemplate,
 
-    /// Over what members are spread: Node puts each on its own node, Zone spreads them over zones as well, None leaves it
-    /// to the scheduler.
+    /// How members are spread. Node: evenly over nodes, and over zones where possible. Zone: evenly over zones and nodes,
+    /// and not scheduled otherwise. None: as the scheduler likes.
     #[serde(default)]
     pub spread: Spread,
 

@@ -18,6 +18,7 @@ pub mod member;
 pub mod names;
 pub mod not_yet;
 pub mod pod_template;
+pub mod quantity;
 pub mod recovery;
 pub mod schema;
 pub mod settings;

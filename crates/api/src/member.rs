@@ -24,7 +24,7 @@ use crate::status::MemberRole;
     printcolumn(
         name = "Data",
         type_ = "string",
-        description = "State of the data directory at the last start",
+        description = "State of the data directory when last inspected",
         json_path = ".status.data.state"
     ),
     printcolumn(
@@ -116,7 +116,7 @@ pub struct Peer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdMemberStatus {
-    /// The data directory as found before the latest start.
+    /// The data directory as last inspected: before each start, and once etcd runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<DataReport>,
     /// The etcd process.
@@ -127,7 +127,7 @@ pub struct EtcdMemberStatus {
     pub backup: Option<BackupWriterReport>,
 }
 
-/// The data directory as found before the latest start.
+/// The data directory as last inspected: before each start, and once etcd runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataReport {
@@ -135,11 +135,13 @@ pub struct DataReport {
     /// What was found, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Cluster that the data belongs to. Stays on record when the data is gone: it tells a wiped member from a new one.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
+    /// Member that the data belongs to. Stays on record when the data is gone.
     #[serde(rename = "memberID", default, skip_serializing_if = "Option::is_none")]
     pub member_id: Option<String>,
-    /// The incarnation that the data belongs to.
+    /// The incarnation that the data belongs to. Stays on record when the data is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

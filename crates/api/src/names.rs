@@ -93,12 +93,19 @@ pub mod secrets {
     }
 }
 
+/// On an EtcdCluster whose volumes go with it.
+pub const VOLUMES_FINALIZER: &str = "quorate.dev/volumes";
+
 /// Labels on everything that belongs to a cluster.
 pub mod labels {
-    /// Value: the cluster's name. The selector of Services, of the budget, and of `kubectl get pvc -l`.
+    /// Value: the cluster's name. On everything, volumes included: `kubectl get pvc -l quorate.dev/cluster=NAME`.
     pub const CLUSTER: &str = "quorate.dev/cluster";
     pub const NAME: &str = "app.kubernetes.io/name";
     pub const INSTANCE: &str = "app.kubernetes.io/instance";
+    /// Tells member pods from other pods of the cluster.
+    pub const COMPONENT: &str = "app.kubernetes.io/component";
+    /// Value of [`COMPONENT`] on member pods.
+    pub const MEMBER: &str = "member";
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`], and the field manager of everything the operator writes.
     pub const MANAGER: &str = "quorate";
@@ -120,6 +127,8 @@ pub mod annotations {
     pub const DB_IN_USE: &str = "quorate.dev/db-in-use";
     /// On an owned object: digest of what was last applied, so that an edit by hand is seen.
     pub const APPLIED: &str = "quorate.dev/applied";
+    /// On the StatefulSet: the last spec that could be followed, which stays in effect while the present one cannot.
+    pub const LAST_GOOD_SPEC: &str = "quorate.dev/last-good-spec";
     /// On a Secret with a certificate: serial number.
     pub const CERTIFICATE_SERIAL: &str = "quorate.dev/certificate-serial";
     /// On a Secret with a certificate: start of validity.

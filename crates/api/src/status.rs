@@ -120,6 +120,8 @@ pub struct Latch {
     pub state: LatchState,
     /// The incarnation.
     pub epoch: i64,
+    /// When the latch came into this state.
+    pub since: Time,
     /// Identifier of the cluster in etcd, once formed.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
