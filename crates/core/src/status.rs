@@ -118,7 +118,9 @@ fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
     }
     if formed {
         let (phase, (reason, message)) = match ready {
-            all if all == size => (ClusterPhase::Running, say(Reason::AllMembersReady, format!("all {counted}"))),
+            all if all == size => {
+                (ClusterPhase::Running, say(Reason::AllMembersReady, format!("all {size} members are ready")))
+            }
             some if quorum::is_quorate(some, size) => {
                 (ClusterPhase::Degraded, say(Reason::NotAllMembersReady, format!("{counted}, enough to serve")))
             }

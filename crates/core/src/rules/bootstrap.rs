@@ -43,6 +43,8 @@ fn first_step(context: &Context<'_>, plan: &mut Plan) {
     let cluster_ids = with_data.iter().filter_map(|member| member.cluster_id()).collect::<BTreeSet<_>>();
     match cluster_ids.iter().copied().collect::<Vec<_>>()[..] {
         [] => issue_if_all_empty(context, plan),
+        // Somebody removed the status while the cluster was being formed.
+        _ if is_open(context) => plan.note(Reason::BootstrapClosed, "withdrawing the permission to start empty"),
         [cluster_id] => {
             let epoch = with_data.iter().filter_map(|member| member.data_epoch()).max().unwrap_or(FIRST_EPOCH);
             plan.latch = Some(latch(context, LatchState::Formed, epoch, Some(cluster_id)));
@@ -74,11 +76,10 @@ fn second_step(context: &Context<'_>, issued: &Latch, plan: &mut Plan) {
         plan.note(Reason::WaitingForMembers, format!("waiting for {missing} to start"));
         return;
     }
-    let still_open = context.members.iter().any(|member| matches!(member.ticket, Some(Ticket::Bootstrap { .. })));
     let running = context.members.iter().filter(|member| member.is_running());
     let cluster_ids = running.filter_map(MemberFacts::cluster_id).collect::<BTreeSet<_>>();
     match cluster_ids.iter().copied().collect::<Vec<_>>()[..] {
-        _ if still_open => plan.note(Reason::BootstrapClosed, "withdrawing the permission to start empty"),
+        _ if is_open(context) => plan.note(Reason::BootstrapClosed, "withdrawing the permission to start empty"),
         [cluster_id] => {
             plan.latch = Some(latch(context, LatchState::Formed, issued.epoch, Some(cluster_id)));
             plan.note(Reason::Formed, format!("cluster {cluster_id} has a quorum"));
@@ -86,6 +87,11 @@ fn second_step(context: &Context<'_>, issued: &Latch, plan: &mut Plan) {
         [] => plan.note(Reason::WaitingForMembers, "waiting for a member to name its cluster"),
         ref several => plan.note(Reason::ClusterIdMismatch, format!("found clusters {}", several.join(", "))),
     }
+}
+
+/// Whether some member still holds a ticket to start empty.
+fn is_open(context: &Context<'_>) -> bool {
+    context.members.iter().any(|member| matches!(member.ticket, Some(Ticket::Bootstrap { .. })))
 }
 
 /// Whether the time to start empty is over: all have started, or a quorum runs and the rest had their time. Once the

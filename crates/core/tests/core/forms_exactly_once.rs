@@ -214,6 +214,22 @@ fn a_status_that_was_wiped_is_found_again_from_the_members() {
 }
 
 #[test]
+fn a_status_that_was_wiped_while_forming_does_not_leave_tickets_behind() {
+    let mut world = World::new(3);
+    while !tickets(&world).iter().all(|ticket| matches!(ticket, Some(Ticket::Bootstrap { .. }))) {
+        world.round();
+    }
+    world.run_agent("etcd-0");
+    world.cluster.status = None;
+    world.operate(None);
+    assert_eq!(world.latch_state(), None, "first the tickets go");
+    world.operate(None);
+    assert_eq!(world.latch_state(), Some(LatchState::Formed));
+    settle(&mut world);
+    assert_eq!(world.starts.len(), 1, "{:?}", world.starts);
+}
+
+#[test]
 fn a_status_and_all_volumes_wiped_at_once_do_not_make_a_new_cluster() {
     let mut world = running(3);
     for name in world.member_names() {
