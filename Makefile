@@ -5,48 +5,65 @@ SHELL := /bin/bash
 
 CARGO   ?= cargo
 NAME    ?= quorate
-TESTBED := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release/testbed
+OUTPUT  := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release
+TESTBED := $(OUTPUT)/testbed
+# Builds are the caller's; what makes namespaces runs as root, with the caller's tools and caches.
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo env "PATH=$$PATH" "HOME=$$HOME" "QUORATE_CACHE=$$QUORATE_CACHE",)
 
 .PHONY: help
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: testbed ## A real Kubernetes on this machine
-	@$(TESTBED) --name $(NAME) up
+up: require-root testbed ## A real Kubernetes on this machine
+	@$(AS_ROOT) $(TESTBED) --name $(NAME) up
 
 .PHONY: down
-down: testbed ## Remove it without a trace
-	@$(TESTBED) --name $(NAME) down
+down: require-root ## Remove it without a trace
+	@test -x $(TESTBED) || $(MAKE) --no-print-directory testbed
+	@$(AS_ROOT) $(TESTBED) --name $(NAME) down
 
 .PHONY: kubeconfig
 kubeconfig: ## Print the path of the running bed's kubeconfig
 	@test -x $(TESTBED) || { echo "nothing is built yet; run make up" >&2; exit 1; }
 	@$(TESTBED) --name $(NAME) kubeconfig
 
+.PHONY: kubectl
+kubectl: ## kubectl on the running bed: make kubectl ARGS='get nodes'
+	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl $(ARGS)
+
 .PHONY: test
-test: lint test-unit test-bed ## Everything: lint, unit tests, and the tests on beds (root)
+test: require-root lint test-unit test-etcd test-bed ## Everything: lint, unit tests, tests against real etcd and on real beds
 	@echo "all tests passed"
 
 .PHONY: test-unit
 test-unit: require-rust ## What needs neither root nor Go
-	@scripts/timed "unit tests" $(CARGO) test --release --workspace --quiet
+	@scripts/timed "unit tests" $(CARGO) test --release --workspace
+
+.PHONY: test-etcd
+test-etcd: testbed ## The file formats and the client against real etcd 3.5, 3.6 and 3.7
+	@scripts/timed "building etcd" $(TESTBED) etcd-binaries > /dev/null
+	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) scripts/timed "tests against etcd" $(CARGO) test --release --workspace \
+	  --features quorate-etcd/real-etcd,quorate-etcd/client,quorate-cli/real-etcd --test '*against*'
 
 .PHONY: test-bed
-test-bed: testbed ## The tests that start real beds (root)
-	@scripts/timed "programs of the bed" $(TESTBED) build
-	@trap '$(TESTBED) --name test down' EXIT; \
-	  scripts/timed "tests on beds" $(CARGO) test --release --package quorate-testbed --features bed --test '*'
+test-bed: require-root testbed ## The tests that start real beds (root)
+	@scripts/timed "programs of the bed" $(AS_ROOT) $(TESTBED) build
+	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
+	  scripts/timed "tests on beds" $(AS_ROOT) $(CARGO) test --release --workspace --features quorate-testbed/bed \
+	  $(patsubst crates/testbed/tests/%.rs,--test %,$(wildcard crates/testbed/tests/*.rs))
 
 .PHONY: lint
-lint: require-rust ## Format, clippy and, where cargo-deny is installed, licences and advisories
+lint: require-rust ## Format, clippy and, where cargo-deny is installed, licences and banned crates
 	@scripts/timed "format" $(CARGO) fmt --all --check
 	@scripts/timed "clippy" $(CARGO) clippy --release --workspace --all-targets --all-features --quiet -- --deny warnings
-	@if $(CARGO) deny --version > /dev/null 2>&1; then scripts/timed "cargo deny" $(CARGO) deny check licenses bans sources; fi
+	@if $(CARGO) deny --version > /dev/null 2>&1; then scripts/timed "cargo deny" $(CARGO) deny check licenses bans sources; \
+	  else echo "== cargo deny is not installed: licences and banned crates are not checked"; fi
 
 .PHONY: bench
-bench: testbed ## Measure a bed: start, memory, removal
-	@scripts/bench-bed $(TESTBED)
+bench: require-root testbed ## Measure: a bed's start, memory and removal; the formats against etcdutl
+	@$(AS_ROOT) scripts/bench-bed $(TESTBED)
+	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) $(CARGO) bench --profile release --package quorate-etcd --features real-etcd
 
 .PHONY: gen
 gen: ## Regenerate generated files
@@ -54,11 +71,15 @@ gen: ## Regenerate generated files
 
 .PHONY: testbed
 testbed: require-linux require-rust
-	@$(CARGO) build --release --quiet --package quorate-testbed
+	@$(CARGO) build --release --workspace
 
 .PHONY: require-linux
 require-linux:
 	@test "$$(uname -sm)" = "Linux x86_64" || { echo "a bed needs Linux on x86_64, this is $$(uname -sm); set KUBECONFIG to a cluster of your own" >&2; exit 1; }
+
+.PHONY: require-root
+require-root:
+	@test "$$(id -u)" = 0 || command -v sudo > /dev/null || { echo "a bed makes namespaces and mounts, which takes root, and there is no sudo; without root make lint and make test-unit still work" >&2; exit 1; }
 
 .PHONY: require-rust
 require-rust:

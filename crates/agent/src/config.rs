@@ -16,9 +16,6 @@ pub(crate) enum Beginning {
         token: String,
         initial_cluster: Vec<Peer>,
     },
-    Join {
-        initial_cluster: Vec<Peer>,
-    },
 }
 
 pub(crate) fn etcd_config(member: &str, settings: &MemberSettings, beginning: &Beginning) -> Value {
@@ -54,7 +51,6 @@ pub(crate) fn etcd_config(member: &str, settings: &MemberSettings, beginning: &B
             config["initial-cluster-token"] = token.as_str().into();
             config["initial-cluster"] = listed(initial_cluster).into();
         }
-        Beginning::Join { initial_cluster } => config["initial-cluster"] = listed(initial_cluster).into(),
     }
     if settings.tls {
         config["client-transport-security"] = mutual_tls(paths::TLS_SERVER);
@@ -105,11 +101,9 @@ mod tests {
     #[test]
     fn only_a_new_member_is_told_that_the_cluster_is_new() {
         let peers = vec![Peer { name: "db-0".to_owned(), url: "https://db-0:2380".to_owned() }];
-        let new = Beginning::New { token: "t".to_owned(), initial_cluster: peers.clone() };
-        let join = Beginning::Join { initial_cluster: peers };
+        let new = Beginning::New { token: "t".to_owned(), initial_cluster: peers };
         let state = |beginning| etcd_config("db-0", &settings(true), &beginning)["initial-cluster-state"].clone();
         assert_eq!(state(new), "new");
-        assert_eq!(state(join), "existing");
         assert_eq!(state(Beginning::OwnData), "existing");
     }
 

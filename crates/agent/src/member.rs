@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     config::{Beginning, etcd_config, listed},
     door::{Caller, Door},
-    error::{Error, Result, While, chain},
+    error::{Result, While, chain},
     http::{self, Serving},
     identity::VolumeIdentity,
     inspect::{Inspection, Volume},

@@ -126,6 +126,10 @@ pub(crate) struct Restore {
     /// Drop all history older than the restored revision.
     #[arg(long)]
     pub(crate) compact: bool,
+    /// Give leases that were granted after the snapshot this time to live; delta backups do not tell theirs, and
+    /// without it their keys never expire.
+    #[arg(long, value_name = "SECONDS", requires = "deltas", value_parser = clap::value_parser!(i64).range(1..))]
+    pub(crate) lease_ttl: Option<i64>,
     /// Accept a snapshot without a SHA-256 at its end, such as a copy of a member's db file.
     #[arg(long)]
     pub(crate) skip_hash_check: bool,

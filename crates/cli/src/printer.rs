@@ -92,6 +92,16 @@ fn print_lines(mut lines: impl Iterator<Item = String>) -> Result<(), Error> {
     written(lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()))
 }
 
+/// A compact revision for people.
+pub(crate) fn compaction(revision: i64) -> String {
+    if revision < 0 { "never compacted".to_owned() } else { revision.to_string() }
+}
+
+/// A size for people: exact, and as one thinks of it.
+pub(crate) fn size(bytes: u64) -> String {
+    format!("{bytes} ({})", indicatif::BinaryBytes(bytes))
+}
+
 /// Bytes for people.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes

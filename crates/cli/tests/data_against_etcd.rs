@@ -95,7 +95,8 @@ fn write_deltas(running: &Running, start: i64, dir: &Path) -> i64 {
         let response = responses.next().unwrap().unwrap();
         head = response["Header"]["revision"].as_i64().unwrap();
         for event in response["Events"].as_array().unwrap() {
-            events.push(serde_json::json!({"etcdEvent": event, "time": "2026-01-02T03:04:05Z"}));
+            let second = event["kv"]["mod_revision"].as_i64().unwrap();
+            events.push(serde_json::json!({"etcdEvent": event, "time": format!("2026-01-02T03:04:{second:02}Z")}));
         }
     }
     watch.kill().unwrap();
@@ -179,6 +180,66 @@ fn a_restored_directory_starts_and_holds_what_was_asked_for() {
         let status: Value = serde_json::from_str(&read(&["endpoint", "status", "-w", "json"])).unwrap();
         assert_eq!(status[0]["Status"]["header"]["revision"], 29);
     }
+}
+
+#[test]
+fn a_moment_selects_the_last_revision_received_by_then() {
+    let fixture = Fixture::new("3.6");
+    for (moment, revision) in
+        [("2026-01-02T03:04:28Z", 28), ("2026-01-02T05:04:28.5+02:00", 28), ("2027-01-01T00:00:00Z", 34)]
+    {
+        let target = fixture.path(moment);
+        let arguments =
+            ["restore", fixture.snapshot(), "--deltas", fixture.deltas(), "--time", moment, "--data-dir", &target];
+        assert_eq!(json(&arguments)["revision"], revision, "{moment}");
+    }
+    // Revision 22, which the snapshot holds, came a second later than this.
+    let target = fixture.path("too early");
+    let early = "2026-01-02T03:04:21Z";
+    let (code, error) =
+        refusal(&["restore", fixture.snapshot(), "--deltas", fixture.deltas(), "--time", early, "--data-dir", &target]);
+    assert_eq!(code, 1);
+    assert!(error.to_string().contains("older base"), "{error}");
+    assert!(!Path::new(&target).exists());
+}
+
+#[test]
+fn a_full_disk_or_a_kill_leaves_nothing_or_everything() {
+    let fixture = Fixture::new("3.6");
+    let target = fixture.path("target");
+    let restore = ["restore", fixture.snapshot(), "--deltas", fixture.deltas(), "--compact", "--data-dir", &target];
+    let before = listing(fixture.dir.path());
+    // A limit on the size of files fails writes just as a full disk does.
+    for blocks in [0, 1, 8, 16, 31] {
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" data \"$@\"");
+        let status =
+            Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_quorate")]).args(restore).output().unwrap();
+        assert_eq!(status.status.code(), Some(1), "{blocks} blocks: {status:?}");
+        assert_eq!(listing(fixture.dir.path()), before, "{blocks} blocks");
+    }
+    let mut finished = 0;
+    for step in 0..40 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .arg("data")
+            .args(restore)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(step));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if Path::new(&target).exists() {
+            assert_eq!(json(&["verify", &target, "--full"])["sound"], true);
+            fs::remove_dir_all(&target).unwrap();
+            finished += 1;
+        }
+    }
+    assert_eq!(json(&restore)["revision"], fixture.head, "after {finished} finished runs");
+    let mut after = before;
+    after.push("target".to_owned());
+    after.sort();
+    assert_eq!(listing(fixture.dir.path()), after);
 }
 
 #[test]

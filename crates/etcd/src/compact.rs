@@ -10,7 +10,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::events::{Cut, EventStream};
 use crate::history::{History, HistoryError};
-use crate::rebuild::{Patch, Rebuild, RebuildError, meta_entries, set_compacted};
+use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, meta_entries, set_compacted};
 use crate::restore::{CompactAt, PartError, sync_directory};
 use crate::schema::META;
 use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of, digest_of_written};
@@ -87,7 +87,8 @@ impl Compact<'_> {
             let mut meta = meta_entries(&snapshot.db)?;
             set_compacted(&mut meta, compact);
             let patch = Patch::from([(META, meta)]);
-            let rebuild = Rebuild { history: &history, compact: Some(compact), bump_to: None, patch };
+            let rebuild =
+                Rebuild { history: &history, compact: Some(compact), bump_to: None, patch, grants: Grants::default() };
             let (file, written, entries) = rebuild.write(part.file(part.io("open"))?)?;
             let length = written.high_water * u64::from(written.page_size);
             let digest = append_digest(&file, length).map_err(part.io("write"))?;

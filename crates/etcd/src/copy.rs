@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use sha2::{Digest, Sha256};
 
 use crate::direct::{AlignedBuffer, DirectFile};
+use crate::readahead::ReadAhead;
 use crate::snapshot::{CHUNK, Digest256};
 
 /// Chunks between reader and the slower of its two consumers; bounds the memory of a copy.
@@ -50,12 +51,14 @@ fn read(
     consumers: &[SyncSender<Chunk>],
 ) -> Result<(), CopyError> {
     let mut offset = 0;
+    let mut ahead = ReadAhead::default();
     while offset < length {
         let mut chunk = free.try_recv().unwrap_or_else(|_| AlignedBuffer::with_capacity(CHUNK));
         let wanted = usize::try_from(length - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
         chunk.resize(wanted);
         source.read_exact_at(chunk.as_mut_slice(), offset).map_err(|source| CopyError::Read { offset, source })?;
         offset += wanted as u64;
+        ahead.passed(source, offset);
         let chunk = Arc::new(chunk);
         for consumer in consumers {
             consumer.send(Arc::clone(&chunk)).map_err(|_| CopyError::Stopped)?;

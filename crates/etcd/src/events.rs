@@ -7,8 +7,6 @@
 use jiff::Timestamp;
 use thiserror::Error;
 
-use crate::pb::mvcc::KeyValue;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventKind {
     #[default]
@@ -32,21 +30,6 @@ pub struct Event {
 }
 
 impl Event {
-    /// What bucket `key` holds for this event, bit for bit as the server writes it.
-    pub fn stored_value(&self) -> KeyValue {
-        match self.kind {
-            EventKind::Put => KeyValue {
-                key: self.key.clone(),
-                create_revision: self.create_revision,
-                mod_revision: self.mod_revision,
-                version: self.version,
-                value: self.value.clone(),
-                lease: self.lease,
-            },
-            EventKind::Delete => KeyValue { key: self.key.clone(), ..KeyValue::default() },
-        }
-    }
-
     fn check(&self) -> Result<(), EventError> {
         let invalid = |reason| Err(EventError::Invalid { revision: self.mod_revision, reason });
         if self.mod_revision < 1 {

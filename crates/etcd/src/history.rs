@@ -1,5 +1,6 @@
 //! The history of a store up to one revision: a snapshot's entries, then those of the delta events after it.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -56,8 +57,7 @@ impl Entry<'_> {
 pub struct History<'s> {
     pub(crate) snapshot: &'s Snapshot,
     deltas: Option<Spool>,
-    events: u64,
-    revision: i64,
+    applied: Applied,
     scratch: PathBuf,
 }
 
@@ -71,14 +71,14 @@ impl<'s> History<'s> {
     ) -> Result<Self, HistoryError> {
         let base = snapshot.schema.revision();
         check_cut(snapshot, cut)?;
-        let mut history = Self { snapshot, deltas: None, events: 0, revision: base, scratch: scratch.to_owned() };
+        let applied = Applied { revision: base, ..Applied::default() };
+        let mut history = Self { snapshot, deltas: None, applied, scratch: scratch.to_owned() };
         match (cut, events) {
-            (Cut::Revision(wanted), _) if wanted <= base => history.revision = wanted,
+            (Cut::Revision(wanted), _) if wanted <= base => history.applied.revision = wanted,
             (_, Some(events)) => {
                 let mut spool = SpoolWriter::new(scratch)?;
                 let push = |key: &[u8], value: &[u8]| spool.push(key, value).map_err(HistoryError::from);
-                let applied = apply(events, base, cut, push)?;
-                (history.revision, history.events) = (applied.revision, applied.events);
+                history.applied = apply(events, base, cut, push)?;
                 history.deltas = Some(spool.finish()?);
             }
             (Cut::Revision(wanted), None) => return Err(HistoryError::NotReached { wanted, last: base }),
@@ -89,12 +89,17 @@ impl<'s> History<'s> {
 
     /// The revision of the store at the end of this history.
     pub fn revision(&self) -> i64 {
-        self.revision
+        self.applied.revision
     }
 
     /// How many delta events it holds.
     pub fn events(&self) -> u64 {
-        self.events
+        self.applied.events
+    }
+
+    /// The leases that its delta events mention.
+    pub(crate) fn leases(&self) -> &BTreeSet<i64> {
+        &self.applied.leases
     }
 
     /// The compaction the snapshot brings along.
@@ -104,7 +109,7 @@ impl<'s> History<'s> {
 
     /// Checks that compacting at `wanted` makes sense here.
     pub(crate) fn check_compaction(&self, wanted: i64) -> Result<(), HistoryError> {
-        let (lowest, highest) = (self.compact_revision().unwrap_or(0), self.revision);
+        let (lowest, highest) = (self.compact_revision().unwrap_or(0), self.applied.revision);
         if (lowest..=highest).contains(&wanted) {
             return Ok(());
         }
@@ -120,7 +125,7 @@ impl<'s> History<'s> {
         let mut failure = None;
         let mut one = |key: &[u8], value: &[u8]| {
             let stored = StoredKey::decode(key).ok_or_else(|| HistoryError::Key { key: key.to_vec() })?;
-            if stored.revision.main > self.revision {
+            if stored.revision.main > self.applied.revision {
                 return Ok(ControlFlow::Break(()));
             }
             let entry = Entry { ordinal, stored, key, value };
@@ -169,10 +174,12 @@ pub(crate) fn check_cut(snapshot: &Snapshot, cut: Cut) -> Result<(), HistoryErro
 }
 
 /// What applying events led to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Applied {
     pub(crate) revision: i64,
     pub(crate) events: u64,
+    /// The leases that puts among them are attached to.
+    pub(crate) leases: BTreeSet<i64>,
 }
 
 /// Turns events into entries of bucket `key`, exactly as the server stored them.
@@ -183,7 +190,7 @@ pub(crate) fn apply<E: From<HistoryError>>(
     mut put: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<Applied, E> {
     let mut events = Contiguous::new(events, base, cut);
-    let (mut key, mut value, mut count) = (Vec::new(), Vec::new(), 0);
+    let (mut key, mut value, mut count, mut leases) = (Vec::new(), Vec::new(), 0, BTreeSet::new());
     while events.advance().map_err(HistoryError::from)? {
         let event = events.event();
         let revision = Revision { main: event.mod_revision, sub: events.sub() };
@@ -191,10 +198,13 @@ pub(crate) fn apply<E: From<HistoryError>>(
         StoredValue::of_event(event).encode(&mut value);
         put(&key, &value)?;
         count += 1;
+        if event.lease != 0 {
+            leases.insert(event.lease);
+        }
     }
     let revision = events.revision();
     match cut {
         Cut::Revision(wanted) if revision < wanted => Err(HistoryError::NotReached { wanted, last: revision }.into()),
-        _ => Ok(Applied { revision, events: count }),
+        _ => Ok(Applied { revision, events: count, leases }),
     }
 }

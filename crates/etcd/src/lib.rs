@@ -17,6 +17,7 @@ pub mod keys;
 pub mod membership;
 pub mod mvcc;
 pub mod pb;
+mod readahead;
 mod rebuild;
 pub mod restore;
 pub mod schema;

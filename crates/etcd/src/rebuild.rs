@@ -5,11 +5,14 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use prost::Message;
+
 use crate::bbolt::{self, Bucket, Db, Meta, Output, Tree, TreeWriter, Walk};
 use crate::history::{History, HistoryError};
 use crate::mvcc::Revision;
+use crate::pb::lease::Lease;
 use crate::schema::{
-    BUCKETS, Entries, FINISHED_COMPACT, KEY, META, SCHEDULED_COMPACT, SchemaError, find, small_bucket,
+    BUCKETS, Entries, FINISHED_COMPACT, KEY, LEASE, META, SCHEDULED_COMPACT, SchemaError, find, small_bucket,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +69,7 @@ pub(crate) struct Rebuild<'h> {
     /// Adds a marker at this revision.
     pub(crate) bump_to: Option<i64>,
     pub(crate) patch: Patch,
+    pub(crate) grants: Grants,
 }
 
 impl Rebuild<'_> {
@@ -85,6 +89,7 @@ impl Rebuild<'_> {
                     entries = self.push_history(&mut tree, &mut output)?;
                     tree.finish(&mut output).map_err(RebuildError::Write)?
                 }
+                (None, bucket) if name == LEASE => self.grants.tree(db, bucket, &mut output)?,
                 (None, Some(bucket)) => copy_bucket(db, bucket, &mut output)?,
                 (None, None) => small_tree(&mut output, &Entries::new())?,
             };
@@ -120,6 +125,62 @@ impl Rebuild<'_> {
             entries += 1;
         }
         Ok(entries)
+    }
+}
+
+/// Leases to add to those of the snapshot.
+///
+/// Events tell which lease a key is attached to, but not how long it lasts. Without a record of it the key would never
+/// expire.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Grants {
+    pub(crate) leases: BTreeSet<i64>,
+    pub(crate) ttl: i64,
+}
+
+impl Grants {
+    /// The bucket of leases with what it lacks.
+    pub(crate) fn tree(&self, db: &Db, bucket: Option<&Bucket>, output: &mut Output) -> Result<Tree, RebuildError> {
+        // Ids are stored as unsigned numbers, and that is the order of their keys.
+        let mut missing: BTreeSet<[u8; 8]> = self.leases.iter().map(|id| id.to_be_bytes()).collect();
+        let mut tree = TreeWriter::new(output.page_size());
+        let mut refused = None;
+        if let Some(bucket) = bucket {
+            let walked = Walk::new(db).bucket(bucket, |key, value| {
+                let pushed = self.push_before(&mut missing, Some(key), &mut tree, output);
+                Ok(match pushed.and_then(|()| tree.push(output, key, value)) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        refused = Some(error);
+                        ControlFlow::Break(())
+                    }
+                })
+            });
+            let _ = walked.map_err(RebuildError::Read)?;
+        }
+        if let Some(error) = refused {
+            return Err(RebuildError::Write(error));
+        }
+        self.push_before(&mut missing, None, &mut tree, output).map_err(RebuildError::Write)?;
+        tree.finish(output).map_err(RebuildError::Write)
+    }
+
+    /// Adds the missing leases that sort before `next`, and forgets `next` itself if it is one of them.
+    fn push_before(
+        &self,
+        missing: &mut BTreeSet<[u8; 8]>,
+        next: Option<&[u8]>,
+        tree: &mut TreeWriter,
+        output: &mut Output,
+    ) -> Result<(), bbolt::Error> {
+        while let Some(id) = missing.first().copied().filter(|id| next.is_none_or(|next| id.as_slice() <= next)) {
+            missing.remove(&id);
+            if next != Some(id.as_slice()) {
+                let lease = Lease { id: i64::from_be_bytes(id), ttl: self.ttl, remaining_ttl: 0 };
+                tree.push(output, &id, &lease.encode_to_vec())?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::bbolt::{self, Db};
 use crate::direct::{AlignedBuffer, DirectFile};
+use crate::readahead::ReadAhead;
 use crate::schema::{Schema, SchemaError};
 
 pub const DIGEST_SIZE: usize = 32;
@@ -135,7 +136,11 @@ fn read_digest(db: &Db) -> io::Result<Option<Digest256>> {
 
 /// SHA-256 of the first `length` bytes of a file that is likely in the page cache.
 pub fn digest_of(file: &File, length: u64) -> io::Result<Digest256> {
-    digest(length, |buffer, offset| file.read_exact_at(buffer, offset))
+    let mut ahead = ReadAhead::default();
+    digest(length, |buffer, offset| {
+        ahead.passed(file, offset);
+        file.read_exact_at(buffer, offset)
+    })
 }
 
 /// As [`digest_of`], for a file that was written past the page cache and had better stay out of it.
@@ -145,7 +150,7 @@ pub(crate) fn digest_of_written(file: &Arc<File>, length: u64) -> io::Result<Dig
 }
 
 /// Hashes on this thread what another one reads ahead, with two buffers.
-fn digest(length: u64, read: impl Fn(&mut [u8], u64) -> io::Result<()> + Send) -> io::Result<Digest256> {
+fn digest(length: u64, mut read: impl FnMut(&mut [u8], u64) -> io::Result<()> + Send) -> io::Result<Digest256> {
     std::thread::scope(|scope| {
         let (full, filled) = sync_channel::<io::Result<AlignedBuffer>>(1);
         let (recycle, empty) = sync_channel(2);

@@ -72,18 +72,7 @@ impl Scene {
         let server = Server::single(self.version, &data_dir);
         let cluster = InitialCluster::parse(&server.initial_cluster, "token").unwrap();
         let member = cluster.own_member("default", std::slice::from_ref(&server.peer_url)).unwrap();
-        let mut restore = Restore {
-            snapshot: &self.snapshot,
-            data_dir: &data_dir,
-            cluster: &cluster,
-            member,
-            cut: Cut::End,
-            compact: None,
-            bump_revision: None,
-            digest: DigestPolicy::Require,
-            target_version: None,
-            rewrite: false,
-        };
+        let mut restore = Restore::new(&self.snapshot, &data_dir, &cluster, member);
         change(&mut restore);
         let mut events = Events::new(self.events.clone());
         let restored = restore.run(Some(&mut events)).unwrap();

@@ -348,6 +348,18 @@ async fn a_silent_member_costs_no_more_than_the_deadline() {
 }
 
 #[tokio::test]
+async fn a_watch_on_a_member_that_fell_silent_ends_with_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::single("3.6", &dir.path().join("data"));
+    let running = server.start();
+    let options = Options { keep_alive: Duration::from_secs(1), ..Options::new(&server.client_url) };
+    let mut watch = Client::new(options).unwrap().watch(everything()).await.unwrap();
+    running.freeze();
+    let error = tokio::time::timeout(Duration::from_mins(1), watch.next()).await.expect("keep-alive").unwrap_err();
+    assert_eq!(error.code(), Some(Code::Unavailable), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_member_that_comes_back_is_reached_again_by_the_same_client() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::single("3.6", &dir.path().join("data"));

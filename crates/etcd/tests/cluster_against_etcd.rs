@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use etcd_process::{Running, Server, VERSIONS, binary, free_port, run};
-use gateway::{Gateway, base64};
-use quorate_etcd::events::Cut;
+use gateway::{Gateway, base64, number, watch};
+use quorate_etcd::events::Events;
 use quorate_etcd::membership::InitialCluster;
 use quorate_etcd::restore::{Restore, RestoreError, Restored};
 use quorate_etcd::schema::Version;
-use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
+use quorate_etcd::snapshot::Snapshot;
+use quorate_etcd::validate::{self, Tier};
 use serde_json::json;
 use workload::Workload;
 
@@ -34,19 +35,10 @@ fn lived_in(version: &str, dir: &Path, seed: u64) -> PathBuf {
 
 fn restore(snapshot: &Path, server: &Server, token: &str, target: Option<Version>) -> Result<Restored, RestoreError> {
     let cluster = InitialCluster::parse(&server.initial_cluster, token).unwrap();
-    Restore {
-        snapshot,
-        data_dir: &server.data_dir,
-        cluster: &cluster,
-        member: cluster.own_member(&server.name, std::slice::from_ref(&server.peer_url)).unwrap(),
-        cut: Cut::End,
-        compact: None,
-        bump_revision: None,
-        digest: DigestPolicy::Require,
-        target_version: target,
-        rewrite: false,
-    }
-    .run(None)
+    let member = cluster.own_member(&server.name, std::slice::from_ref(&server.peer_url)).unwrap();
+    let mut restore = Restore::new(snapshot, &server.data_dir, &cluster, member);
+    restore.target_version = target;
+    restore.run(None)
 }
 
 fn official_restore(snapshot: &Path, server: &Server, token: &str) {
@@ -154,37 +146,38 @@ fn a_full_cluster_is_writable_again_after_restore() {
 }
 
 #[test]
-fn leases_of_the_snapshot_still_end_their_keys() {
+fn leases_of_snapshot_and_events_still_end_their_keys() {
     for version in VERSIONS {
         let dir = tempfile::tempdir().unwrap();
         let source = Server::single(version, &dir.path().join("source")).start();
         let mut gateway = Gateway::to(&source);
-        let lease = gateway.post("lease/grant", &json!({ "TTL": 3600 }))["ID"].clone();
-        gateway.post("kv/put", &json!({ "key": base64(b"held"), "value": base64(b"x"), "lease": lease }));
+        let mut put_with_lease = |key: &[u8]| {
+            let lease = gateway.post("lease/grant", &json!({ "TTL": 3600 }))["ID"].clone();
+            gateway.post("kv/put", &json!({ "key": base64(key), "value": base64(b"x"), "lease": lease }));
+            (lease, gateway.revision())
+        };
+        let (before, base) = put_with_lease(b"before the snapshot");
         let snapshot = snapshot_of(&source, dir.path().join("snapshot.db"));
+        let (after, head) = put_with_lease(b"after the snapshot");
+        let events = watch(&source, base + 1, head);
         for (name, rewrite) in [("copied", false), ("rewritten", true)] {
             let server = Server::single(version, &dir.path().join(name));
             let cluster = InitialCluster::parse(&server.initial_cluster, "token").unwrap();
-            Restore {
-                snapshot: &snapshot,
-                data_dir: &server.data_dir,
-                cluster: &cluster,
-                member: cluster.own_member("default", std::slice::from_ref(&server.peer_url)).unwrap(),
-                cut: Cut::End,
-                compact: None,
-                bump_revision: None,
-                digest: DigestPolicy::Require,
-                target_version: None,
-                rewrite,
-            }
-            .run(None)
-            .unwrap();
+            let member = cluster.own_member("default", std::slice::from_ref(&server.peer_url)).unwrap();
+            let mut restore = Restore::new(&snapshot, &server.data_dir, &cluster, member);
+            restore.rewrite = rewrite;
+            restore.lease_ttl = Some(1800);
+            restore.run(Some(&mut Events::new(events.clone()))).unwrap();
+            let (findings, _) = validate::data_dir(&server.data_dir, Tier::Full).unwrap();
+            assert!(findings.list.is_empty(), "{version} {name}: {findings:?}");
             let running = server.start();
             let mut gateway = Gateway::to(&running);
-            let leases = gateway.post("lease/leases", &json!({}));
-            assert_eq!(leases["leases"][0]["ID"], lease, "{version} {name}");
-            gateway.post("lease/revoke", &json!({ "ID": lease }));
-            assert!(gateway.everything().is_null(), "{version} {name}: the key goes with its lease");
+            for (lease, ttl) in [(&before, 3600), (&after, 1800)] {
+                let answer = gateway.post("lease/timetolive", &json!({ "ID": lease }));
+                assert_eq!(number(&answer["grantedTTL"]), ttl, "{version} {name}");
+                gateway.post("lease/revoke", &json!({ "ID": lease }));
+            }
+            assert!(gateway.everything().is_null(), "{version} {name}: the keys go with their leases");
         }
     }
 }

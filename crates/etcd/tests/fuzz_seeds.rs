@@ -62,7 +62,7 @@ fn exercise(name: &str, mutations: usize, target: impl Fn(&[u8])) {
 
 #[test]
 fn the_log_reader_survives_its_seeds() {
-    exercise("wal", 2000, targets::wal);
+    exercise("wal", 400, targets::wal);
 }
 
 #[test]
@@ -72,12 +72,12 @@ fn the_snap_reader_survives_its_seeds() {
 
 #[test]
 fn the_delta_reader_survives_its_seeds() {
-    exercise("deltas", 500, targets::deltas);
+    exercise("deltas", 200, targets::deltas);
 }
 
 #[test]
 fn the_snapshot_reader_survives_its_seeds() {
-    exercise("snapshot", 1000, targets::snapshot);
+    exercise("snapshot", 500, targets::snapshot);
 }
 
 #[test]

@@ -3,9 +3,14 @@
 //! Nothing about a bed is remembered that could be derived from its name, so a bed that crashed half-way can be removed
 //! by a program that knows the name and nothing else.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 
@@ -60,7 +65,23 @@ impl Bed {
 
     /// The directory that holds all beds of this machine.
     pub fn beds_dir() -> PathBuf {
-        std::env::var_os(BEDS_VARIABLE).map_or_else(|| BEDS.into(), PathBuf::from)
+        std::env::var_os(BEDS_VARIABLE).filter(|value| !value.is_empty()).map_or_else(|| BEDS.into(), PathBuf::from)
+    }
+
+    /// Directories are removed as a whole and named in the files of other programs, so only a plain path will do.
+    pub fn check_beds_dir() -> Result<(), Error> {
+        let dir = Self::beds_dir();
+        let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        let plain = dir.is_absolute()
+            && !dir.to_string_lossy().contains(char::is_whitespace)
+            && existing.canonicalize().is_ok_and(|real| real == existing);
+        if plain {
+            return Ok(());
+        }
+        Err(Error::refused(
+            format!("{BEDS_VARIABLE}={} cannot hold beds", dir.display()),
+            "name an absolute path without blanks and symbolic links, or unset it",
+        ))
     }
 
     pub fn dir(&self) -> PathBuf {
@@ -72,7 +93,12 @@ impl Bed {
         Self::beds_dir().join(format!(".{}.lock", self.name))
     }
 
-    /// What the bed was started with; its presence means a bed was begun.
+    /// Says that the directory is a bed's and may be removed as one.
+    pub fn marker_file(&self) -> PathBuf {
+        self.dir().join(".testbed")
+    }
+
+    /// What the bed was started with.
     pub fn plan_file(&self) -> PathBuf {
         self.dir().join("plan.json")
     }
@@ -107,6 +133,11 @@ impl Bed {
         self.dir().join("logs")
     }
 
+    /// Where an archive waits until it has proved to be an image.
+    pub fn incoming_dir(&self) -> PathBuf {
+        self.dir().join("incoming")
+    }
+
     pub fn images_dir(&self) -> PathBuf {
         self.dir().join("images")
     }
@@ -122,7 +153,9 @@ impl Bed {
 
     /// The cgroup, relative to each hierarchy's root, that holds every process of the bed.
     pub fn cgroup(&self) -> PathBuf {
-        PathBuf::from("quorate-testbed").join(&self.name)
+        let dir = Self::beds_dir();
+        let place = if dir == Path::new(BEDS) { String::new() } else { format!("-{}", short_digest(&dir)) };
+        PathBuf::from(format!("quorate-testbed{place}")).join(&self.name)
     }
 
     pub fn supervisor_cgroup(&self) -> PathBuf {
@@ -132,6 +165,11 @@ impl Bed {
     pub fn node(&self, number: u8) -> Node {
         Node { bed: self.clone(), number }
     }
+}
+
+/// Beds of one name in two places are two beds.
+fn short_digest(path: &Path) -> String {
+    crate::image::hex(&Sha256::digest(path.as_os_str().as_encoded_bytes())).chars().take(8).collect()
 }
 
 /// One node of a bed: a machine as far as Kubernetes can tell.

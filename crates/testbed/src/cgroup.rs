@@ -71,9 +71,17 @@ fn pass_down(parent: &Path, child: &Path) -> Result<()> {
     }
     if is_version_2(parent) {
         let controllers = read_file(&parent.join("cgroup.controllers"))?;
-        let enable: Vec<_> = controllers.split_whitespace().map(|name| format!("+{name}")).collect();
         let switch = parent.join("cgroup.subtree_control");
-        fs::write(&switch, enable.join(" ")).while_(|| format!("enabling controllers in {}", switch.display()))?;
+        for controller in controllers.split_whitespace() {
+            let enabled = fs::write(&switch, format!("+{controller}"));
+            // The kubelet insists on these three; the others may be refused.
+            if enabled.is_err() && ["cpu", "memory", "pids"].contains(&controller) {
+                return Err(Error::refused(
+                    format!("the {controller} controller cannot be enabled in {}", switch.display()),
+                    "in a container, move its processes out of the root cgroup first (systemd or a nested init does)",
+                ));
+            }
+        }
     }
     Ok(())
 }
@@ -170,6 +178,8 @@ pub fn remove(path: &Path, patience: Duration) -> Result<()> {
     for root in hierarchies()? {
         let top = root.join(path);
         loop {
+            // Whoever was on the way in when the last process ended.
+            kill_all(path, patience)?;
             let mut below = Vec::new();
             visit(&top, &mut |cgroup| below.push(cgroup.to_owned()));
             // Deepest first; a cgroup stays busy for a moment after its last process was reaped.

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
+    time::Duration,
 };
 
 use crate::{
@@ -11,9 +12,15 @@ use crate::{
     error::{Error, Result, While},
 };
 
+/// Loading a large image into every node is the slowest thing anybody asks for.
+const PATIENCE: Duration = Duration::from_mins(5);
+
 /// One question, one answer. An answer that says "failed" is an error.
 pub fn ask(bed: &Bed, request: &Request) -> Result<Answer> {
-    let answer = Conversation::open(bed, request)?.next_answer()?;
+    let mut conversation = Conversation::open(bed, request)?;
+    let patience = conversation.answers.get_ref().set_read_timeout(Some(PATIENCE));
+    patience.while_(|| "limiting the wait for an answer".to_owned())?;
+    let answer = conversation.next_answer()?;
     match answer {
         Some(Answer::Failed { error }) => Err(Error::refused(format!("bed {bed}: {error}"), "see `testbed status`")),
         Some(answer) => Ok(answer),

@@ -1,7 +1,8 @@
 //! Running other programs and telling what they said when they fail.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -14,8 +15,18 @@ pub fn command<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
         Some(program) => Command::new(program),
         None => Command::new(""),
     };
-    command.args(words).stdin(Stdio::null());
+    command.args(words).stdin(Stdio::null()).env("PATH", search_path());
     command
+}
+
+/// The caller's path and the directories of daemons and file system tools, which the path of a user who became root by
+/// `su` may lack.
+pub fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let known = std::env::split_paths(&path).collect::<Vec<_>>();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    let added = system.into_iter().filter(|dir| !known.contains(dir)).collect::<Vec<_>>();
+    std::env::join_paths(known.into_iter().chain(added)).unwrap_or(path)
 }
 
 /// Runs a command to its end and returns what it wrote to standard output.
@@ -40,13 +51,8 @@ pub fn sh(line: &str) -> Result<String> {
 }
 
 /// Where a program is on the search path, if it is there.
-pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    // Daemons and file system tools sit in sbin, which the path of a user who became root by `su` may lack.
-    std::env::split_paths(&path)
-        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(Into::into))
-        .map(|directory| directory.join(name))
-        .find(|candidate| candidate.is_file())
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&search_path()).map(|dir| dir.join(name)).find(|candidate| candidate.is_file())
 }
 
 pub fn line_of(command: &Command) -> String {

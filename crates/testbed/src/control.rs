@@ -17,7 +17,7 @@ pub enum Request {
         name: String,
         start: bool,
     },
-    /// Loads an archive that lies in the bed's image directory into every running node.
+    /// Loads an archive that waits in the bed's directory for incoming images into every running node, and keeps it.
     LoadImage {
         file: String,
     },

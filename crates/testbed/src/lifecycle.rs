@@ -14,6 +14,7 @@ use crate::{
     bed::{Bed, Plan},
     build::{self, Cache, Progress},
     cgroup, client,
+    command::search_path,
     control::{NodeAction, Phase, Request},
     error::{Error, Result, While, create_dir, read_file, write_file},
     machine::{self, tell},
@@ -32,6 +33,9 @@ pub struct Wanted {
 }
 
 const DEFAULT_NODES: u8 = 3;
+
+/// What a bed's processes get to see of the caller's environment.
+const ENVIRONMENT: [&str; 5] = ["HOME", "LANG", "QUORATE_TESTBED_DIR", "RUST_BACKTRACE", "SUDO_UID"];
 
 /// How `up` found the bed, which is what it did about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub fn up(bed: &Bed, wanted: Wanted) -> Result<Outcome> {
     if is_running(bed)? {
         return rejoin(bed, wanted);
     }
-    let kept = kept_plan(bed);
+    let kept = kept_plan(bed)?;
     if kept.is_none() {
         // Never complete: whatever is there is worth nothing and may be half-made.
         remove_all(bed)?;
@@ -119,6 +123,7 @@ fn remove_all(bed: &Bed) -> Result<()> {
     cgroup::kill_all(&bed.cgroup(), ENDING)?;
     wait_for_loop_devices(bed)?;
     cgroup::remove(&bed.cgroup(), ENDING)?;
+    refuse_other_directories(bed)?;
     refuse_mounts_below(&bed.dir())?;
     match fs::remove_dir_all(bed.dir()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -128,13 +133,25 @@ fn remove_all(bed: &Bed) -> Result<()> {
     }
 }
 
+/// Whether a bed is there that can be joined. One that gave up starting is started again instead.
 pub fn is_running(bed: &Bed) -> Result<bool> {
-    Ok(cgroup::init_process(&bed.supervisor_cgroup())?.is_some() && client::is_answering(bed))
+    if cgroup::init_process(&bed.supervisor_cgroup())?.is_none() || !client::is_answering(bed) {
+        return Ok(false);
+    }
+    Ok(client::state(bed).map_or(true, |state| state.phase != Phase::Failed))
 }
 
-/// The plan of a bed that was complete once. An unreadable plan counts as none.
-fn kept_plan(bed: &Bed) -> Option<Plan> {
-    bed.complete_file().exists().then(|| plan_of(bed).ok()).flatten()
+/// The plan of a bed that was complete once, whose state is worth keeping.
+fn kept_plan(bed: &Bed) -> Result<Option<Plan>> {
+    if !bed.complete_file().exists() {
+        return Ok(None);
+    }
+    plan_of(bed).map(Some).map_err(|error| {
+        Error::refused(
+            format!("bed {bed} holds objects and volumes, but its plan cannot be read: {error}"),
+            "`testbed down` discards it all",
+        )
+    })
 }
 
 /// A port that was printed once keeps its meaning where possible.
@@ -153,17 +170,27 @@ fn listen(asked: Option<u16>, before: Option<u16>) -> Result<TcpListener> {
 }
 
 fn launch(bed: &Bed, plan: &Plan, listener: TcpListener) -> Result<Child> {
-    create_dir(&bed.logs_dir())?;
-    create_dir(&bed.images_dir())?;
+    write_file(&bed.marker_file(), "")?;
+    for dir in [bed.logs_dir(), bed.images_dir(), bed.incoming_dir()] {
+        create_dir(&dir)?;
+    }
     let plan = serde_json::to_string_pretty(plan).while_(|| "the plan".to_owned())?;
-    write_file(&bed.plan_file(), plan)?;
+    // Whole or not at all: a torn plan would make a bed worth keeping unreadable.
+    let unfinished = bed.plan_file().with_extension("part");
+    write_file(&unfinished, plan)?;
+    fs::rename(&unfinished, bed.plan_file()).while_(|| format!("writing {}", bed.plan_file().display()))?;
     copy_program(bed)?;
     cgroup::create(&bed.supervisor_cgroup())?;
     let path = bed.log("supervisor");
     let log = File::options().create(true).append(true).open(&path);
     let log = log.while_(|| format!("opening {}", path.display()))?;
     let errors = log.try_clone().while_(|| format!("opening {}", path.display()))?;
+    // The caller's proxies and secrets are none of the bed's business.
+    let passed_on = std::env::vars_os().filter(|(name, _)| ENVIRONMENT.iter().any(|known| name == known));
     Command::new(bed.program())
+        .env_clear()
+        .envs(passed_on)
+        .env("PATH", search_path())
         .args(["--name", bed.name(), "enter-bed"])
         .current_dir("/")
         // The listener travels as standard input: the one descriptor that survives every exec on the way.
@@ -226,6 +253,19 @@ fn loop_devices() -> Vec<(String, String)> {
         .collect()
 }
 
+/// What was not made as a bed is not removed as one.
+fn refuse_other_directories(bed: &Bed) -> Result<()> {
+    let dir = bed.dir();
+    let holds_something = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
+    if holds_something && !bed.marker_file().exists() {
+        return Err(Error::refused(
+            format!("{} is not a bed", dir.display()),
+            "choose another --name, or move that directory away",
+        ));
+    }
+    Ok(())
+}
+
 /// A bed mounts nothing in the host's namespace; if somebody else did, removing the tree would empty their file system.
 fn refuse_mounts_below(dir: &Path) -> Result<()> {
     let prefix = format!("{}/", dir.display());
@@ -250,8 +290,11 @@ impl Lock {
         let path = bed.lock_file();
         loop {
             create_dir(&Bed::beds_dir())?;
-            // The directory goes with the last bed, possibly right now.
-            let Ok(file) = File::create(&path) else { continue };
+            let file = match File::create(&path) {
+                // The directory went with the last bed, right now.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                file => file.while_(|| format!("creating {}", path.display()))?,
+            };
             if file.try_lock().is_err() {
                 tell(&format!("another testbed command works on bed {bed}: waiting for it"));
                 file.lock().while_(|| format!("waiting for {}", path.display()))?;

@@ -31,9 +31,9 @@ const PROGRAMS: [(&str, &str); 12] = [
 
 const CNI_PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 const CNI_PACKAGE: &str = "containernetworking-plugins";
-/// The CNI library keeps results here and nowhere else. Nodes cover it with directories of their own, which needs a
-/// place to mount on; it belongs to the machine's preparation like a package.
-const CNI_CACHE: &str = "/var/lib/cni";
+/// Where daemons write without being asked. Nodes cover these with directories of their own, which needs a place to
+/// mount on; making it belongs to the machine's preparation like a package.
+pub const COVERED: [&str; 3] = ["/var/lib/cni", "/var/lib/kubelet", "/var/log"];
 
 /// The machine's programs that a bed refers to by path.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub fn prepare() -> Result<Programs> {
         install(&missing)?;
     }
     require_kernel()?;
-    create_dir(Path::new(CNI_CACHE))?;
+    COVERED.iter().try_for_each(|place| create_dir(Path::new(place)))?;
     let program = |name: &str| {
         find_program(name).ok_or_else(|| Error::refused(format!("{name} is not installed"), "install it and run again"))
     };
@@ -66,7 +66,7 @@ pub fn require_root() -> Result<()> {
     }
     Err(Error::refused(
         "a bed makes namespaces and mounts, which takes root",
-        "use `sudo make up`; without root `make lint` and `make test-unit` still work",
+        "run it as root or with sudo; without root `make lint` and `make test-unit` still work",
     ))
 }
 
@@ -130,7 +130,7 @@ fn require_kernel() -> Result<()> {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     for (file_system, purpose) in FILE_SYSTEMS {
         if !known.lines().any(|line| line.split_whitespace().last() == Some(file_system)) {
-            return Err(lacks(file_system, purpose));
+            return Err(lacks(file_system, purpose, "it is not in /proc/filesystems"));
         }
     }
     for (feature, purpose, trial) in [
@@ -139,20 +139,21 @@ fn require_kernel() -> Result<()> {
         ("nftables", "Services", "nft add table inet trial"),
     ] {
         // Tried in a network namespace that ends with the command, so the machine's own network is not touched.
-        if run(&mut within_new_network(trial)).is_err() {
-            return Err(lacks(feature, purpose));
-        }
+        run(&mut within_new_network(trial)).map_err(|error| lacks(feature, purpose, &error.to_string()))?;
     }
-    Ok(())
+    if Path::new("/dev/loop-control").exists() {
+        return Ok(());
+    }
+    Err(lacks("loop devices", "volumes", "there is no /dev/loop-control"))
 }
 
 fn within_new_network(line: &str) -> Command {
     command(["unshare", "--net", "--"].into_iter().chain(line.split_whitespace()))
 }
 
-fn lacks(feature: &str, purpose: &str) -> Error {
+fn lacks(feature: &str, purpose: &str, sign: &str) -> Error {
     Error::refused(
-        format!("this kernel lacks {feature}, which {purpose} need"),
+        format!("this machine has no {feature}, which {purpose} need ({sign})"),
         "use a kernel that has it, or set KUBECONFIG to a cluster of your own",
     )
 }

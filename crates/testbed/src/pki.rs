@@ -1,6 +1,11 @@
 //! One certificate authority per bed, a certificate per component, and kubeconfigs made of them.
 
-use std::{fs::Permissions, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs::File,
+    io::Write,
+    os::unix::fs::{OpenOptionsExt, chown},
+    path::Path,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use rcgen::{
@@ -10,7 +15,7 @@ use rcgen::{
 
 use crate::{
     bed::{API_PORT, Bed, CONTROL_PLANE, DNS_DOMAIN, FIRST_SERVICE},
-    error::{Result, While, read_file, write_file},
+    error::{Result, While, create_dir, read_file, write_file},
 };
 
 /// The file that appears last: with it, everything else is there.
@@ -105,8 +110,13 @@ fn validity(certificate: &mut CertificateParams) {
 }
 
 fn write_secret(path: &Path, content: &str) -> Result<()> {
-    write_file(path, content)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o600)).while_(|| format!("protecting {}", path.display()))
+    create_dir(path.parent().unwrap_or(path))?;
+    // A file that was readable for a moment has been read.
+    let create = || {
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all(content.as_bytes())
+    };
+    create().while_(|| format!("writing {}", path.display()))
 }
 
 fn write_inner_kubeconfig(bed: &Bed, user: &str) -> Result<()> {
@@ -116,7 +126,12 @@ fn write_inner_kubeconfig(bed: &Bed, user: &str) -> Result<()> {
 
 /// The administrator's kubeconfig for use from the host.
 pub fn write_host_kubeconfig(bed: &Bed, port: u16) -> Result<()> {
-    write_kubeconfig(bed, "admin", &format!("https://127.0.0.1:{port}"), &bed.kubeconfig())
+    write_kubeconfig(bed, "admin", &format!("https://127.0.0.1:{port}"), &bed.kubeconfig())?;
+    // Whoever used sudo to start the bed wants to use it without.
+    match std::env::var("SUDO_UID").ok().and_then(|user| user.parse().ok()) {
+        Some(user) => chown(bed.kubeconfig(), Some(user), None).while_(|| "handing over the kubeconfig".to_owned()),
+        None => Ok(()),
+    }
 }
 
 fn write_kubeconfig(bed: &Bed, user: &str, server: &str, to: &Path) -> Result<()> {

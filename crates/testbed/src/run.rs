@@ -15,7 +15,7 @@ use crate::{
     build::{self, Cache},
     cgroup, client,
     control::{Answer, NodeState, Phase, Request, State},
-    error::{Error, Result, While, create_dir},
+    error::{Error, Result, While},
     lifecycle::{self, Outcome, Wanted},
     machine::{self, tell},
     node,
@@ -24,6 +24,7 @@ use crate::{
 
 pub fn run(arguments: Arguments) -> Result<()> {
     let bed = arguments.name;
+    Bed::check_beds_dir()?;
     match arguments.verb {
         Verb::Up { nodes, port } => up(&bed, Wanted { nodes, port }),
         Verb::Down => down(&bed),
@@ -133,6 +134,8 @@ fn kubectl(bed: &Bed, arguments: &[String]) -> Result<()> {
     require_running(bed)?;
     let mut kubectl = Command::new(plan_of(bed)?.kube);
     kubectl.arg("kubectl").args(arguments).env("KUBECONFIG", bed.kubeconfig());
+    // What kubectl remembers of a bed goes with the bed.
+    kubectl.env("KUBECACHEDIR", bed.dir().join("kubectl-cache"));
     become_command(kubectl)
 }
 
@@ -141,11 +144,12 @@ fn load_image(bed: &Bed, archive: &Path) -> Result<()> {
     let file = archive.file_name().map(|name| name.to_string_lossy().into_owned()).ok_or_else(|| {
         Error::refused(format!("{} is not a file", archive.display()), "name an archive, as `docker save` writes it")
     })?;
-    create_dir(&bed.images_dir())?;
-    // Kept with the bed, so that a node whose disk was lost gets it again when it boots.
-    let kept = bed.images_dir().join(&file);
-    fs::copy(archive, &kept).while_(|| format!("copying {}", archive.display()))?;
-    ask(bed, &Request::LoadImage { file }).inspect_err(|_| drop(fs::remove_file(&kept)))
+    let incoming = bed.incoming_dir().join(&file);
+    fs::copy(archive, &incoming).while_(|| format!("copying {}", archive.display()))?;
+    let loaded = ask(bed, &Request::LoadImage { file });
+    // After a success the supervisor has moved it.
+    let _ = fs::remove_file(&incoming);
+    loaded
 }
 
 fn ask(bed: &Bed, request: &Request) -> Result<()> {
@@ -163,6 +167,8 @@ fn exec(bed: &Bed, node: Option<u8>, command: &[String]) -> Result<()> {
     };
     let inside = cgroup::init_process(&cgroup)?
         .ok_or_else(|| Error::refused(format!("{who} is not running"), "see `testbed status`"))?;
+    // So that it ends with the node or the bed it looks into.
+    cgroup::join(&cgroup)?;
     let mut nsenter = Command::new("nsenter");
     nsenter.args(["--target", &inside.to_string(), "--net", "--"]).args(command);
     become_command(nsenter)

@@ -37,6 +37,17 @@ fn every_make_target_that_a_document_names_is_there() {
 }
 
 #[test]
+fn every_link_to_a_file_leads_somewhere() {
+    for (path, text) in documents() {
+        let folder = Path::new(&path).parent().unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            assert!(folder.join(link).exists(), "{path}: there is no {link}");
+        }
+    }
+}
+
+#[test]
 fn every_testbed_command_that_a_document_names_is_understood() {
     let mut found = 0;
     for (path, text) in documents() {

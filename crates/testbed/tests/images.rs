@@ -4,7 +4,7 @@
 mod support;
 
 use quorate_testbed::{
-    build::Cache,
+    build::{Cache, busybox},
     image::{Image, Layer},
 };
 use support::{TestBed, eventually, restricted_pod};
@@ -14,12 +14,7 @@ fn an_image_made_from_files_is_loaded_into_every_node_under_the_id_that_was_pred
     let bed = TestBed::shared();
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("greeting.tar");
-    let busybox = std::fs::read_dir(Cache::open().unwrap().dir())
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path().join("bin/busybox"))
-        .find(|path| path.is_file())
-        .unwrap();
+    let busybox = busybox(&Cache::open().unwrap()).unwrap();
     let written = Image::new("example.test/greeting:v1")
         .layer(Layer::new().file("/bin/busybox", busybox, 0o755).link("/bin/sh", "busybox").link("/bin/cat", "busybox"))
         .layer(Layer::new().bytes("/greeting", "hello from a file\n", 0o644))
@@ -54,4 +49,5 @@ fn a_file_that_is_no_image_is_refused_and_not_kept() {
     assert!(said.contains("images import"), "{said}");
     let name: quorate_testbed::Bed = bed.name.parse().unwrap();
     assert!(!name.images_dir().join("no-image.tar").exists());
+    assert!(!name.incoming_dir().join("no-image.tar").exists());
 }

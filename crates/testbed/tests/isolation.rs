@@ -108,30 +108,30 @@ fn two_beds_at_once_do_not_see_each_other() {
     let two = TestBed::own("two");
     one.up(&["--nodes", "1"]);
     two.up(&["--nodes", "1"]);
-    let server = restricted_pod(
-        "server",
-        "echo here > /www/name; exec httpd -f -p 8080 -h /www",
-        "volumes: [{name: www, emptyDir: {}}]",
-        "volumeMounts: [{name: www, mountPath: /www}]",
-    );
-    let in_one = one.namespace("apart");
-    in_one.apply(&server);
-    in_one.wait_ready("pod/server");
-    let address = in_one.get(&["pod", "server"])["status"]["podIP"].as_str().unwrap().to_owned();
-    let in_two = two.namespace("apart");
-    in_two.apply(&restricted_pod("client", "exec sleep 3600", "", ""));
-    in_two.wait_ready("pod/client");
-    in_one.apply(&restricted_pod("client", "exec sleep 3600", "", ""));
-    in_one.wait_ready("pod/client");
-
-    let fetch = format!("timeout 2 wget -qO- http://{address}:8080/name");
-    assert_eq!(eventually("the neighbour answers", || in_one.sh("client", &fetch)), "here");
-    assert_eq!(in_two.sh("client", &fetch), None, "a pod of another bed answered");
-    assert!(in_two.try_kubectl(&["get", "pod", "server"]).is_none(), "an object of another bed is visible");
+    // The same address in both beds: whoever answers says in which bed it is.
+    let serve = |bed: &TestBed| {
+        let namespace = bed.namespace("apart");
+        let script = format!("echo {} > /www/name; exec httpd -f -p 8080 -h /www", bed.name);
+        let volumes = "volumes: [{name: www, emptyDir: {}}]";
+        namespace.apply(&restricted_pod("server", &script, volumes, "volumeMounts: [{name: www, mountPath: /www}]"));
+        namespace.wait_ready("pod/server");
+        let address = namespace.get(&["pod", "server"])["status"]["podIP"].as_str().unwrap().to_owned();
+        namespace.apply(&restricted_pod("client", "exec sleep 3600", "", ""));
+        namespace.wait_ready("pod/client");
+        (namespace, address)
+    };
+    let ((in_one, address_in_one), (in_two, address_in_two)) = (serve(&one), serve(&two));
+    assert_eq!(address_in_one, address_in_two, "without a shared address nothing is shown");
+    let fetch = format!("timeout 2 wget -qO- http://{address_in_one}:8080/name");
+    for (namespace, name) in [(&in_one, "one"), (&in_two, "two")] {
+        assert_eq!(eventually("the neighbour answers", || namespace.sh("client", &fetch)), name);
+    }
+    in_one.kubectl(&["create", "configmap", "only-in-one"]);
+    assert!(in_two.try_kubectl(&["get", "configmap", "only-in-one"]).is_none(), "an object of another bed is visible");
     let uid = |bed: &TestBed| bed.get(&["node", "node1"])["metadata"]["uid"].to_string();
     assert_ne!(uid(&one), uid(&two));
 
     one.run(&["down"]);
     assert!(two.node_is_ready("node1"), "removing one bed disturbed the other");
-    assert_eq!(in_two.sh("client", "echo alive").as_deref(), Some("alive"));
+    assert_eq!(in_two.sh("client", &fetch).as_deref(), Some("two"));
 }

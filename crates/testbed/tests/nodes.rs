@@ -30,7 +30,7 @@ fn is_running(mark: &str) -> bool {
     processes.into_iter().any(|process| fs::read(process.path().join("cmdline")).is_ok_and(|line| line == wanted))
 }
 
-fn boot_id(bed: &TestBed, node: &str) -> String {
+fn uid(bed: &TestBed, node: &str) -> String {
     bed.get(&["node", node])["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
@@ -41,7 +41,7 @@ fn a_killed_node_loses_its_pods_at_that_instant_turns_not_ready_and_comes_back()
     let namespace = bed.namespace("power-cut");
     start_on(&namespace, "node2", "710001");
     assert!(is_running("710001"), "the pod's process cannot be seen on the host");
-    let identity = boot_id(&bed, "node2");
+    let identity = uid(&bed, "node2");
 
     bed.run(&["node", "kill", "2"]);
     assert!(!is_running("710001"), "a process of the killed node is still there");
@@ -50,7 +50,7 @@ fn a_killed_node_loses_its_pods_at_that_instant_turns_not_ready_and_comes_back()
     bed.run(&["node", "start", "2"]);
     eventually("node2 is ready again", || bed.node_is_ready("node2").then_some(()));
     eventually("its pod runs again", || is_running("710001").then_some(()));
-    assert_eq!(boot_id(&bed, "node2"), identity, "it came back as another node");
+    assert_eq!(uid(&bed, "node2"), identity, "it came back as another node");
     let restarts = eventually("the restart is counted", || {
         let pod = namespace.get(&["pod", "victim"]);
         pod["status"]["containerStatuses"][0]["restartCount"].as_u64().filter(|count| *count > 0)

@@ -37,26 +37,31 @@ struct Machine {
     cgroups: BTreeSet<PathBuf>,
     processes: BTreeSet<String>,
     ports: BTreeSet<String>,
-    loops: String,
+    loops: BTreeSet<String>,
     directories: BTreeSet<PathBuf>,
+    kernel_settings: BTreeSet<String>,
 }
 
 impl Machine {
-    fn look() -> Self {
+    fn look(bed: &str) -> Self {
         let said =
             |command: &str, arguments: &[&str]| text(&Command::new(command).args(arguments).output().unwrap().stdout);
         let lines = |text: String| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
         let mut cgroups = BTreeSet::new();
         directories_below(Path::new("/sys/fs/cgroup"), &mut cgroups);
+        // Whatever is a bed's or a container runtime's; the machine's own services come and go.
+        let marks = ["testbed", "kube", "k8s", "cri", "container", "pod"];
+        cgroups.retain(|path| marks.iter().any(|mark| path.to_string_lossy().contains(mark)));
         Machine {
             namespaces: namespaces(),
             mounts: lines(fs::read_to_string("/proc/self/mountinfo").unwrap()),
             links: lines(said("ip", &["-brief", "link"])),
             cgroups,
-            processes: processes_of_beds(),
-            ports: listening_ports(),
-            loops: said("losetup", &["--list", "--noheadings"]),
-            directories: [Bed::beds_dir(), "/run/netns".into()].iter().flat_map(|dir| entries(dir)).collect(),
+            processes: processes_of(bed),
+            ports: listening_ports(bed),
+            loops: lines(said("losetup", &["--list", "--noheadings", "--output", "NAME,BACK-FILE"])),
+            directories: places().iter().flat_map(|dir| entries(dir)).collect(),
+            kernel_settings: KERNEL_SETTINGS.iter().map(|name| kernel_setting(name)).collect(),
         }
     }
 
@@ -75,12 +80,35 @@ impl Machine {
         note("cgroup", paths(&self.cgroups, &before.cgroups));
         note("process", added(&self.processes, &before.processes));
         note("port", added(&self.ports, &before.ports));
+        note("kernel setting", added(&self.kernel_settings, &before.kernel_settings));
         note("directory", paths(&self.directories, &before.directories));
-        if self.loops != before.loops {
-            note("loop device", vec![self.loops.clone()]);
-        }
+        note("loop device", added(&self.loops, &before.loops));
         new
     }
+}
+
+/// What a kubelet changes on a machine of its own.
+const KERNEL_SETTINGS: [&str; 6] = [
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+];
+
+fn kernel_setting(name: &str) -> String {
+    format!("{name}={}", fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap().trim())
+}
+
+/// Where daemons and tools leave things when nobody looks.
+fn places() -> Vec<PathBuf> {
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+    let fixed = ["/etc", "/etc/cni", "/opt", "/run/netns", "/usr/libexec", "/usr/libexec/kubernetes"];
+    let covered = ["/var/lib", "/var/lib/cni", "/var/lib/kubelet", "/var/lib/kubelet/device-plugins"];
+    let mut all: Vec<_> = fixed.iter().chain(&covered).map(PathBuf::from).collect();
+    all.extend([Bed::beds_dir(), home.join(".kube"), home.join(".kube/cache/discovery")]);
+    all
 }
 
 /// Every namespace that some process is in.
@@ -94,9 +122,9 @@ fn namespaces() -> BTreeSet<String> {
     found
 }
 
-/// Processes of any bed, recognised by what they were started with: their cgroup may be what is wrong.
-fn processes_of_beds() -> BTreeSet<String> {
-    let mark = Bed::beds_dir().join(NAME).display().to_string();
+/// Processes of a bed, recognised by what they were started with: their cgroup may be what is wrong.
+fn processes_of(bed: &str) -> BTreeSet<String> {
+    let mark = Bed::beds_dir().join(bed).display().to_string();
     let processes = fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter_map(|process| {
@@ -106,11 +134,22 @@ fn processes_of_beds() -> BTreeSet<String> {
         .collect()
 }
 
-fn listening_ports() -> BTreeSet<String> {
+/// Ports that somebody listens on, except those of programs that have nothing to do with the bed: other people may use
+/// the machine meanwhile.
+fn listening_ports(bed: &str) -> BTreeSet<String> {
+    let strangers = sockets_of_others(bed);
     let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
-    let listening = |line: &&str| line.split_whitespace().nth(3) == Some("0A");
-    let address = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
-    sockets.iter().flat_map(|table| table.lines().filter(listening).map(address)).collect()
+    let field = |line: &str, number: usize| line.split_whitespace().nth(number).unwrap_or_default().to_owned();
+    let ours = |line: &&str| field(line, 3) == "0A" && !strangers.contains(&format!("socket:[{}]", field(line, 9)));
+    sockets.iter().flat_map(|table| table.lines().filter(ours).map(|line| field(line, 1))).collect()
+}
+
+fn sockets_of_others(bed: &str) -> BTreeSet<String> {
+    let mark = Bed::beds_dir().join(bed).display().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|process| process.path());
+    let others = processes.filter(|path| fs::read(path.join("cmdline")).is_ok_and(|line| !text(&line).contains(&mark)));
+    let descriptors = others.flat_map(|path| fs::read_dir(path.join("fd")).into_iter().flatten().flatten());
+    descriptors.filter_map(|fd| Some(fs::read_link(fd.path()).ok()?.display().to_string())).collect()
 }
 
 fn directories_below(dir: &Path, found: &mut BTreeSet<PathBuf>) {
@@ -137,10 +176,10 @@ fn supervisor() -> Option<i32> {
 }
 
 /// Kernel objects go a moment after the last process; `down` has returned, so a moment must do.
-fn assert_as_before(before: &Machine, moment: &str) {
+fn assert_as_before(bed: &str, before: &Machine, moment: &str) {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        let left = Machine::look().new_since(before);
+        let left = Machine::look(bed).new_since(before);
         if left.is_empty() {
             return;
         }
@@ -156,7 +195,7 @@ fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
     let dir = Bed::beds_dir().join(NAME);
     // The machine's preparation (packages, caches) is not the bed's; do it before looking.
     bed.run(&["build"]);
-    let before = Machine::look();
+    let before = Machine::look(NAME);
     let exists = |path: &str| {
         let path = dir.join(path);
         move || path.exists()
@@ -168,13 +207,13 @@ fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
         ("the supervisor exists", Box::new(|| supervisor().is_some())),
         ("the certificate authority is written", Box::new(exists("pki/ca.crt"))),
         ("etcd starts", Box::new(exists("etcd"))),
-        ("the first node boots", Box::new(exists("nodes/node1/log"))),
+        ("the first node boots", Box::new(exists("nodes/node1/var-log"))),
         ("containerd starts on a node", Box::new(exists("nodes/node1/containerd"))),
         ("a kubelet starts", Box::new(exists("nodes/node1/kubelet/pods"))),
         ("a node has all its images", Box::new(exists("nodes/node1/images-loaded"))),
         ("the bed is complete", Box::new(exists("complete"))),
     ];
-    for (moment, reached) in &moments {
+    for (number, (moment, reached)) in moments.iter().enumerate() {
         let mut up = bed.command(&["up", "--nodes", "2"]).stderr(Stdio::null()).spawn().unwrap();
         let deadline = Instant::now() + PATIENCE;
         while !reached() {
@@ -183,10 +222,12 @@ fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
         }
         // Both, and the one that starts things first.
         kill(i32::try_from(up.id()).unwrap());
-        supervisor().into_iter().for_each(kill);
+        let supervisor = supervisor();
+        assert!(number < 2 || supervisor.is_some(), "there was no supervisor to kill when {moment}");
+        supervisor.into_iter().for_each(kill);
         up.wait().unwrap();
         bed.run(&["down"]);
-        assert_as_before(&before, moment);
+        assert_as_before(NAME, &before, moment);
     }
 }
 
@@ -195,7 +236,7 @@ fn down_of_a_busy_bed_leaves_nothing() {
     let _alone = alone();
     let bed = TestBed::own("busy");
     bed.run(&["build"]);
-    let before = Machine::look();
+    let before = Machine::look("busy");
     bed.up(&["--nodes", "2"]);
     let namespace = bed.namespace("busy");
     namespace.apply(
@@ -210,6 +251,12 @@ fn down_of_a_busy_bed_leaves_nothing() {
     ));
     namespace.wait_ready("pod/writer");
     eventually("it writes", || namespace.sh("writer", "test -s /data/file"));
+    // Somebody looks into the bed and a node while they go.
+    let looking = [&["exec", "--", "sleep", "3600"][..], &["exec", "--node", "1", "--", "sleep", "3600"]];
+    let mut lookers = looking.map(|arguments| bed.command(arguments).spawn().unwrap());
     bed.run(&["down"]);
-    assert_as_before(&before, "it was busy");
+    for looker in &mut lookers {
+        assert!(!looker.wait().unwrap().success(), "a command outlived the bed it ran in");
+    }
+    assert_as_before("busy", &before, "it was busy");
 }

@@ -19,10 +19,12 @@ fn assert_one_line(said: &str, words: &[&str]) {
     }
 }
 
-fn last_line(command: &mut Command) -> String {
+fn refusal(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{} succeeded", text(&output.stdout));
-    text(&output.stderr).lines().last().unwrap_or_default().to_owned()
+    // Progress may come before; whatever else is said must be the one line.
+    let is_progress = |line: &&str| line.starts_with(['…', '✓', ' ']);
+    text(&output.stderr).lines().filter(|line| !is_progress(line)).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -31,8 +33,25 @@ fn without_root_it_says_what_still_works() {
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let program = dir.path().join("testbed");
     std::fs::copy(env!("CARGO_BIN_EXE_testbed"), &program).unwrap();
-    let said = last_line(Command::new(&program).arg("up").uid(65534).gid(65534));
-    assert_one_line(&said, &["root", "sudo make up", "make test-unit"]);
+    let said = refusal(Command::new(&program).arg("up").uid(65534).gid(65534));
+    assert_one_line(&said, &["root", "sudo", "make test-unit"]);
+}
+
+#[test]
+fn a_directory_that_is_not_a_bed_is_not_removed_as_one() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("mine")).unwrap();
+    std::fs::write(place.path().join("mine/precious"), "").unwrap();
+    let bed = TestBed { name: "mine".to_owned() };
+    for verb in ["down", "up"] {
+        let said = refusal(bed.command(&[verb]).env("QUORATE_TESTBED_DIR", place.path()));
+        assert_one_line(&said, &["is not a bed", "--name"]);
+    }
+    assert!(place.path().join("mine/precious").exists());
+    for wrong in ["relative", "/tmp/with blank"] {
+        let said = refusal(bed.command(&["down"]).env("QUORATE_TESTBED_DIR", wrong));
+        assert_one_line(&said, &["cannot hold beds", "absolute path"]);
+    }
 }
 
 #[test]
@@ -40,7 +59,7 @@ fn a_taken_port_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let bed = TestBed::own("taken");
-    let said = last_line(&mut bed.command(&["up", "--port", &port]));
+    let said = refusal(&mut bed.command(&["up", "--port", &port]));
     assert_one_line(&said, &[&port, "in use", "--port"]);
 }
 
@@ -49,7 +68,7 @@ fn a_missing_go_is_named() {
     let empty = tempfile::tempdir().unwrap();
     let cache = tempfile::tempdir().unwrap();
     let bed = TestBed { name: "none".to_owned() };
-    let said = last_line(bed.command(&["etcd-binaries"]).env("PATH", empty.path()).env("QUORATE_CACHE", cache.path()));
+    let said = refusal(bed.command(&["etcd-binaries"]).env("PATH", empty.path()).env("QUORATE_CACHE", cache.path()));
     assert_one_line(&said, &["Go is not installed", "install Go"]);
 }
 
@@ -60,7 +79,7 @@ fn an_unreachable_module_proxy_is_named() {
     let mut command = bed.command(&["etcd-binaries"]);
     // Nothing listens on port 1.
     command.env("GOPROXY", "http://127.0.0.1:1").env("QUORATE_CACHE", cache.path());
-    let said = last_line(command.env("GOMODCACHE", modules.path()).env("GOCACHE", builds.path()));
+    let said = refusal(command.env("GOMODCACHE", modules.path()).env("GOCACHE", builds.path()));
     assert_one_line(&said, &["module proxy cannot be reached", "GOPROXY"]);
 }
 
@@ -79,7 +98,7 @@ fn a_full_disk_is_noticed_before_the_work_begins() {
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(disk.0.path()).status();
     assert!(mounted.unwrap().success());
     let bed = TestBed { name: "none".to_owned() };
-    let said = last_line(bed.command(&["etcd-binaries"]).env("QUORATE_CACHE", disk.0.path()));
+    let said = refusal(bed.command(&["etcd-binaries"]).env("QUORATE_CACHE", disk.0.path()));
     assert_one_line(&said, &["only 4 MiB are free", "QUORATE_CACHE"]);
 }
 

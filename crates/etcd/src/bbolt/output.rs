@@ -68,7 +68,7 @@ impl Output {
 
     /// Lets `compose` append one page run to the buffer, pads it to whole pages and returns its id.
     ///
-    /// `compose` gets the run's id; `size` must be the number of bytes it appends.
+    /// `compose` gets the run's id and its number of overflow pages; `size` must be the number of bytes it appends.
     pub(super) fn run(
         &mut self,
         size: usize,
@@ -123,7 +123,7 @@ impl Output {
 
     /// Makes all pages durable, then writes and syncs both metas: a file cut short before that has no valid meta.
     ///
-    /// Returns the file and the number of pages it holds.
+    /// Returns the file and its live meta, which tells how long it is.
     pub fn finish(mut self, root: PageId, freelist: PageId, txid: u64) -> Result<(Arc<File>, Meta), Error> {
         self.hand_over()?;
         self.join()?;

@@ -221,7 +221,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Writes a page header; `bytes` is at least a header long, which every page image is.
+/// Appends a page header, with which every page image begins.
 pub(super) fn put_header(bytes: &mut Vec<u8>, id: PageId, kind: Kind, count: u16, overflow: u32) {
     bytes.extend_from_slice(&id.to_le_bytes());
     bytes.extend_from_slice(&kind.flags().to_le_bytes());

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use super::db::{Bucket, BucketRoot, Db};
 use super::page::{Kind, Page};
 use super::{DEEPEST_TREE, Error, Fault, PageId};
+use crate::readahead::ReadAhead;
 
 /// Children are read together while their gaps are this small: usually overflow pages, or pages of another bucket.
 const WIDEST_GAP: u64 = 16;
@@ -246,6 +247,7 @@ struct Window {
     first: PageId,
     past: PageId,
     bytes: Vec<u8>,
+    ahead: ReadAhead,
 }
 
 impl Window {
@@ -270,6 +272,8 @@ impl Window {
         let pages = usize::try_from(past - first).map_err(|_| Error::Page { id: first, fault: Fault::OutOfFile })?;
         db.read(first, pages, &mut self.bytes)?;
         (self.first, self.past) = (first, past);
+        // etcd writes pages mostly in key order, so what follows in the file is what comes next.
+        self.ahead.passed(db.file(), past * db.page_size() as u64);
         Ok(())
     }
 

@@ -19,10 +19,6 @@ use super::error::ClientError;
 /// A range over a whole large keyspace, or one revision that deletes a million keys, is far above gRPC's usual 4 MiB.
 const LARGEST_MESSAGE: usize = 1 << 30;
 
-/// etcd drops clients that ping more often than every five seconds, or without a call in progress.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Certificates in PEM.
 #[derive(Clone)]
 pub struct Tls {
@@ -52,6 +48,9 @@ pub struct Options {
     pub long_call_timeout: Duration,
     /// The longest silence on a stream that owes us data.
     pub stall_timeout: Duration,
+    /// How often to ask an otherwise silent connection for a sign of life, and how long to wait for it. etcd drops
+    /// clients that ask more often than every five seconds.
+    pub keep_alive: Duration,
 }
 
 impl Options {
@@ -63,6 +62,7 @@ impl Options {
             call_timeout: Duration::from_secs(10),
             long_call_timeout: Duration::from_mins(5),
             stall_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(10),
         }
     }
 
@@ -88,8 +88,9 @@ impl Client {
             .map_err(refuse)?
             .connect_timeout(options.connect_timeout)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .http2_keep_alive_interval(options.keep_alive)
+            .keep_alive_timeout(options.keep_alive)
+            // etcd takes a ping without a call in progress for abuse.
             .keep_alive_while_idle(false);
         if let Some(tls) = &options.tls {
             endpoint = endpoint.tls_config(tls_config(tls)).map_err(refuse)?;
@@ -207,7 +208,8 @@ impl Client {
         if caused_by::<tonic::TimeoutExpired>(&status) {
             return self.deadline(call, self.options.call_timeout);
         }
-        if caused_by::<tonic::transport::Error>(&status) {
+        // A status from the wire has no cause on this side.
+        if status.source().is_some() {
             return self.unreachable(call, status);
         }
         ClientError::Refused { endpoint: self.endpoint().to_owned(), call, status: Box::new(status) }

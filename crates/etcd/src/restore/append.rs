@@ -9,9 +9,9 @@ use crate::copy::copy_hashed;
 use crate::events::{Cut, EventStream};
 use crate::history::{Applied, HistoryError, apply};
 use crate::rebuild::{
-    Patch, RebuildError, bucket_names, bumped, meta_entries, push_bump_marker, root_page, small_tree,
+    Grants, Patch, RebuildError, bucket_names, bumped, meta_entries, push_bump_marker, root_page, small_tree,
 };
-use crate::schema::{Entries, KEY, SchemaError, find};
+use crate::schema::{Entries, KEY, LEASE, SchemaError, find};
 use crate::snapshot::Snapshot;
 
 impl Restore<'_> {
@@ -41,7 +41,7 @@ impl Restore<'_> {
                 Cut::Revision(wanted) if wanted > base => {
                     return Err(HistoryError::NotReached { wanted, last: base }.into());
                 }
-                _ => Applied { revision: base, events: 0 },
+                _ => Applied { revision: base, ..Applied::default() },
             },
         };
         let bump_to = self.bump_revision.map(|by| bumped(applied.revision, by)).transpose()?;
@@ -49,7 +49,7 @@ impl Restore<'_> {
             push_bump_marker(&mut tree, &mut output, revision)?;
         }
         let patch = self.patch(&db, meta_entries(&db)?, bump_to)?;
-        let database_bytes = finish(&db, output, Some(tree), &patch)?;
+        let database_bytes = finish(&db, output, Some(tree), &patch, &self.grants(&applied.leases))?;
         Ok(Restored {
             revision: bump_to.unwrap_or(applied.revision),
             compact_revision: snapshot.schema.compact_revision(),
@@ -94,6 +94,7 @@ pub(super) fn finish(
     mut output: Output,
     keys: Option<TreeWriter>,
     patch: &Patch,
+    grants: &Grants,
 ) -> Result<u64, RestoreError> {
     let buckets = db.buckets().map_err(RestoreError::Reread)?;
     let mut keys = match keys {
@@ -106,6 +107,9 @@ pub(super) fn finish(
         let tree = match (extended, patch.get(name.as_str()), find(&buckets, &name)) {
             (Some(tree), _, _) => tree,
             (None, Some(entries), _) => small_tree(&mut output, entries)?,
+            (None, None, bucket) if name == LEASE && !grants.leases.is_empty() => {
+                grants.tree(db, bucket, &mut output)?
+            }
             (None, None, Some(bucket)) => bucket.tree(),
             (None, None, None) => small_tree(&mut output, &Entries::new())?,
         };

@@ -8,6 +8,7 @@ mod append;
 mod part;
 mod reseed;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use part::PartError;
@@ -19,7 +20,7 @@ use crate::copy::CopyError;
 use crate::events::{Cut, EventStream};
 use crate::history::{History, HistoryError, check_cut};
 use crate::membership::{InitialCluster, Member, MembershipError, conf_state, conf_state_json};
-use crate::rebuild::{Patch, Rebuild, RebuildError, bumped, meta_entries, schedule_compaction, set_compacted};
+use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, bumped, meta_entries, schedule_compaction, set_compacted};
 use crate::schema::{
     ALARM, CLUSTER, CLUSTER_VERSION, CONF_STATE, CONSISTENT_INDEX, DOWNGRADE, Entries, MEMBERS, MEMBERS_REMOVED, META,
     STORAGE_VERSION, SchemaError, TERM, Version, small_bucket,
@@ -100,6 +101,9 @@ pub struct Restore<'a> {
     /// Raise the revision by this much and mark everything older as compacted, so that clients that saw later
     /// revisions of the lost cluster list anew instead of trusting their caches.
     pub bump_revision: Option<i64>,
+    /// Seconds to live for leases that events mention and the snapshot does not know; without it their keys are kept
+    /// for ever.
+    pub lease_ttl: Option<i64>,
     pub digest: DigestPolicy,
     /// The release that will run on the directory, if known.
     pub target_version: Option<Version>,
@@ -117,7 +121,24 @@ pub struct Restored {
     pub mode: Mode,
 }
 
-impl Restore<'_> {
+impl<'a> Restore<'a> {
+    /// The whole snapshot and all events, as they are.
+    pub fn new(snapshot: &'a Path, data_dir: &'a Path, cluster: &'a InitialCluster, member: &'a Member) -> Self {
+        Self {
+            snapshot,
+            data_dir,
+            cluster,
+            member,
+            cut: Cut::End,
+            compact: None,
+            bump_revision: None,
+            lease_ttl: None,
+            digest: DigestPolicy::Require,
+            target_version: None,
+            rewrite: false,
+        }
+    }
+
     pub fn run(&self, events: Option<&mut dyn EventStream>) -> Result<Restored, RestoreError> {
         if !self.cluster.members().contains(self.member) {
             return Err(RestoreError::ForeignMember(self.member.id));
@@ -158,7 +179,8 @@ impl Restore<'_> {
                 set_compacted(&mut meta, revision);
             }
             let patch = self.patch(&snapshot.db, meta, bump_to)?;
-            let rebuild = Rebuild { history: &history, compact, bump_to, patch };
+            let grants = self.grants(history.leases());
+            let rebuild = Rebuild { history: &history, compact, bump_to, patch, grants };
             let (_, written, _) = rebuild.write(part.create_file("snap", "db")?)?;
             let digest = digest.join().map_err(|_| RestoreError::Stopped)?;
             let digest = digest.map_err(|source| SnapshotError::Io { path: self.snapshot.to_owned(), source })?;
@@ -171,6 +193,13 @@ impl Restore<'_> {
                 mode: Mode::Rewrite,
             })
         })
+    }
+
+    fn grants(&self, leases: &BTreeSet<i64>) -> Grants {
+        match self.lease_ttl {
+            Some(ttl) => Grants { leases: leases.clone(), ttl },
+            None => Grants::default(),
+        }
     }
 
     /// The small buckets of the restored database.

@@ -13,7 +13,7 @@ use super::{RestoreError, Restored, bootstrap_patch, write_bootstrap};
 use crate::bbolt::Db;
 use crate::copy::copy_hashed;
 use crate::membership::{Member, cluster_id};
-use crate::rebuild::meta_entries;
+use crate::rebuild::{Grants, meta_entries};
 use crate::schema::{CLUSTER, Schema, small_bucket};
 use crate::snap::{Snap, SnapName};
 use crate::wal::read_metadata;
@@ -81,7 +81,7 @@ fn rewrite_small_buckets(source: &Db, part: &Part, members: &[Member]) -> Result
     // This is still the same cluster: its alarms and its past members remain true.
     patch.remove(crate::schema::ALARM);
     patch.remove(crate::schema::MEMBERS_REMOVED);
-    finish(&db, begin(&db, part)?, None, &patch)?;
+    finish(&db, begin(&db, part)?, None, &patch, &Grants::default())?;
     Ok(())
 }
 

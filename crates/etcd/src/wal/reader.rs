@@ -12,7 +12,7 @@ use crate::pb::raft::Record;
 const SECTOR: u64 = 512;
 
 /// No raft entry comes near this; a longer record is a damaged length, and must not become an allocation.
-const LONGEST_RECORD: u64 = 512 << 20;
+const LONGEST_RECORD: u64 = 128 << 20;
 
 /// Why a log is damaged, as opposed to cut short by a crash.
 #[derive(Debug, Error)]

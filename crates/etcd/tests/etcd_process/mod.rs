@@ -115,6 +115,11 @@ impl Running {
         fs::read_to_string(self.server.log_path()).unwrap_or_default()
     }
 
+    /// Makes the server fall silent without closing anything.
+    pub(crate) fn freeze(&self) {
+        run(Command::new("kill").arg("-STOP").arg(self.child.id().to_string()));
+    }
+
     /// Ends the server as a crash would.
     pub(crate) fn kill(mut self) {
         self.end();

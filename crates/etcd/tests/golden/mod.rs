@@ -6,10 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use quorate_etcd::events::Cut;
 use quorate_etcd::membership::InitialCluster;
 use quorate_etcd::restore::{Restore, RestoreError, Restored};
-use quorate_etcd::snapshot::DigestPolicy;
 
 pub(crate) struct Golden {
     pub(crate) version: &'static str,
@@ -70,18 +68,8 @@ pub(crate) fn restore(
 ) -> Result<Restored, RestoreError> {
     let url = "http://localhost:2380".to_owned();
     let cluster = InitialCluster::parse(&format!("default={url}"), "etcd-cluster").unwrap();
-    let mut restore = Restore {
-        snapshot,
-        data_dir,
-        cluster: &cluster,
-        member: cluster.own_member("default", &[url]).unwrap(),
-        cut: Cut::End,
-        compact: None,
-        bump_revision: None,
-        digest: DigestPolicy::Require,
-        target_version: None,
-        rewrite: false,
-    };
+    let member = cluster.own_member("default", &[url]).unwrap();
+    let mut restore = Restore::new(snapshot, data_dir, &cluster, member);
     change(&mut restore);
     restore.run(None)
 }

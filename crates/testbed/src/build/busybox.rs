@@ -9,7 +9,8 @@ use crate::{
     error::{Error, Result, While},
 };
 
-pub(super) fn busybox(cache: &Cache) -> Result<PathBuf> {
+/// The program, wherever this release of the package keeps it.
+pub fn busybox(cache: &Cache) -> Result<PathBuf> {
     let dir = cache.get("busybox", &[], |dir| {
         let download = || run(command(["apt-get", "download", "-qq", "busybox-static"]).current_dir(dir));
         if download().is_err() {

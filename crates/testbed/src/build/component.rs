@@ -87,10 +87,25 @@ impl Component {
 pub fn build(component: &Component, cache: &Cache) -> Result<PathBuf> {
     let go = find_program("go")
         .ok_or_else(|| Error::refused("Go is not installed", "install Go 1.26 or newer and put `go` on the PATH"))?;
-    let go_version = run(&mut command([go.as_os_str(), "env".as_ref(), "GOVERSION".as_ref()]))?;
+    let go_version = run(command([&go]).args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local"))?;
+    require_go(&go_version)?;
     let mut inputs = vec![go_version.as_bytes(), component.ldflags.as_bytes()];
     inputs.extend(component.files.iter().flat_map(|(name, content)| [name.as_bytes(), content.as_bytes()]));
     cache.get(component.name, &inputs, |dir| compile(component, &go, cache, dir))
+}
+
+/// The oldest Go that the pinned modules accept.
+const OLDEST_GO: (u32, u32) = (1, 26);
+
+fn require_go(version: &str) -> Result<()> {
+    let mut numbers = version.trim_start_matches("go").split(['.', '-', ' ']).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= OLDEST_GO => Ok(()),
+        _ => Err(Error::refused(
+            format!("this Go calls itself {version}"),
+            format!("install Go {}.{} or newer and put `go` on the PATH", OLDEST_GO.0, OLDEST_GO.1),
+        )),
+    }
 }
 
 fn compile(component: &Component, go: &Path, cache: &Cache, dir: &Path) -> Result<()> {
@@ -108,6 +123,7 @@ fn compile(component: &Component, go: &Path, cache: &Cache, dir: &Path) -> Resul
             .args([dir.join(program).as_os_str(), package.as_ref()])
             .current_dir(source.path())
             .env("CGO_ENABLED", "0")
+            .env("GOTOOLCHAIN", "local")
             .env_remove("GOFLAGS");
         run(&mut go).map_err(|error| explain(component, error))?;
     }
@@ -165,6 +181,16 @@ mod tests {
         for component in all {
             let (_, go_mod) = component.files.iter().find(|(name, _)| *name == "go.mod").unwrap();
             assert!(go_mod.contains(component.version()), "{}: {}", component.name, component.title);
+        }
+    }
+
+    #[test]
+    fn an_old_go_is_refused_and_a_new_one_is_not() {
+        for version in ["go1.26.0", "go1.26.8", "go1.30", "go2.0"] {
+            assert!(require_go(version).is_ok(), "{version}");
+        }
+        for version in ["go1.25.9", "go1.9", "devel", ""] {
+            assert!(require_go(version).is_err(), "{version}");
         }
     }
 

@@ -6,6 +6,7 @@ mod component;
 mod images;
 mod progress;
 
+pub use busybox::busybox;
 pub use cache::Cache;
 pub use component::{COREDNS, Component, ETCD, ETCD_3_5, ETCD_3_6, ETCD_3_7, KUBE, build};
 pub use images::{BUSYBOX_IMAGE, PAUSE_IMAGE, etcd_image, standard_images};

@@ -19,7 +19,7 @@ use crate::{
     cgroup,
     command::{command, run, sh},
     error::{Error, Result, While, create_dir, write_file},
-    machine::tell,
+    machine::{COVERED, tell},
 };
 
 const STARTING: Duration = Duration::from_mins(1);
@@ -43,7 +43,13 @@ pub fn boot(node: &Node, plan: &Plan) -> Result<()> {
     daemons.start("kube-proxy", kube_proxy(node, plan))?;
     wait_until("the API server accepts connections", api_server_accepts)?;
     daemons.start("kubelet", kubelet(node, plan))?;
-    import_images(&plan.ctr, others.iter().chain(&loaded_later(node)))?;
+    import_images(&plan.ctr, others)?;
+    for archive in loaded_later(node) {
+        // Not the bed's own: a bad one must not keep the node from booting.
+        if let Err(error) = import_images(&plan.ctr, [&archive]) {
+            tell(&format!("{}: {error}", archive.display()));
+        }
+    }
     write_file(&node.images_loaded_file(), "")?;
     daemons.keep_running()
 }
@@ -55,14 +61,34 @@ fn mounts(node: &Node) -> Result<()> {
     for directory in ["/run/containerd", "/run/cni-addresses", "/run/lock"] {
         create_dir(Path::new(directory))?;
     }
-    let _ = fs::remove_file(node.images_loaded_file());
-    for (name, place) in [("log", "/var/log"), ("cni-cache", "/var/lib/cni")] {
-        let own = node.dir().join(name);
+    for place in COVERED {
+        let own = node.dir().join(place.trim_start_matches('/').replace('/', "-"));
         create_dir(&own)?;
         run(command(["mount", "--bind"]).arg(&own).arg(place))?;
     }
+    pretend_kernel_settings()?;
     create_dir(&node.dir().join("tmp"))?;
     rustix::system::sethostname(node.name().as_bytes()).while_(|| "setting the host name".to_owned())
+}
+
+/// Settings of the machine's one kernel that a kubelet would change. It writes only where it reads something else, so it
+/// is shown what it wants to see.
+const KERNEL_SETTINGS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+fn pretend_kernel_settings() -> Result<()> {
+    for (setting, wanted) in KERNEL_SETTINGS {
+        let shown = Path::new("/run/kernel-settings").join(setting);
+        write_file(&shown, wanted)?;
+        run(command(["mount", "--bind"]).arg(&shown).arg(Path::new("/proc/sys").join(setting)))?;
+    }
+    Ok(())
 }
 
 /// The bed hands over one end of a cable as `eth0`; the rest is this node's business.

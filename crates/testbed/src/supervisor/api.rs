@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::{
     Api, Client, Config, ResourceExt,
@@ -46,17 +47,22 @@ pub(super) async fn ready(client: &Client) {
 pub(super) async fn readiness(client: &Client) -> Result<BTreeMap<String, bool>> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
     let nodes = nodes.while_(|| "listing nodes".to_owned())?;
-    let is_ready = |node: &Node| {
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    };
-    Ok(nodes.iter().map(|node| (node.name_any(), is_ready(node))).collect())
+    Ok(nodes.iter().map(|node| (node.name_any(), ready_condition(node).is_some())).collect())
 }
 
-pub(super) async fn nodes_ready(client: &Client, count: u8) {
+/// When the node last said that it is ready, unless it said otherwise since.
+fn ready_condition(node: &Node) -> Option<Timestamp> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
+    Some(ready.last_heartbeat_time.as_ref()?.0)
+}
+
+/// Ready by a report of this boot: what was said before a crash does not count.
+pub(super) async fn nodes_ready(client: &Client, count: u8, since: Timestamp) {
+    let fresh = |node: &Node| ready_condition(node).is_some_and(|at| at.as_second() >= since.as_second());
     let all_ready = async || {
-        let ready = readiness(client).await.unwrap_or_default();
-        ready.values().filter(|ready| **ready).count() >= usize::from(count)
+        let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
+        nodes.is_ok_and(|nodes| nodes.iter().filter(|node| fresh(node)).count() >= usize::from(count))
     };
     while !all_ready().await {
         tokio::time::sleep(POLL).await;

@@ -94,6 +94,8 @@ fn controller_manager(bed: &Bed) -> Vec<String> {
         format!("--cluster-signing-key-file={}", pki("ca.key")),
         "--use-service-account-credentials".into(),
         "--leader-elect=false".into(),
+        // The default is a directory of the host's.
+        format!("--flex-volume-plugin-dir={}", shown(&bed.dir().join("volume-plugins"))),
         // A dead node shows after 12 seconds instead of 50.
         "--node-monitor-period=2s".into(),
         "--node-monitor-grace-period=12s".into(),
@@ -108,10 +110,10 @@ fn scheduler(bed: &Bed) -> Vec<String> {
     ]
 }
 
-/// Short lifetimes, because a moved pod should be found at its new address within seconds.
+/// No cache and short lifetimes: a moved pod should be found at its new address at once.
 fn corefile(bed: &Bed) -> String {
     format!(
-        "{DNS_DOMAIN} in-addr.arpa:53 {{\n    bind {CONTROL_PLANE}\n    errors\n    cache 2\n    \
+        "{DNS_DOMAIN} in-addr.arpa:53 {{\n    bind {CONTROL_PLANE}\n    errors\n    \
          kubernetes {DNS_DOMAIN} in-addr.arpa {{\n        kubeconfig {}\n        pods insecure\n        ttl 2\n    }}\n}}\n",
         shown(&bed.inner_kubeconfig("coredns"))
     )

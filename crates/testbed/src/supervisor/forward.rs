@@ -1,6 +1,6 @@
 //! The host's door to the API server: accepts on the host's loopback, dials inside the bed.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, time::Duration};
 
 use tokio::net::TcpStream;
 
@@ -19,8 +19,11 @@ pub(super) fn run(listener: TcpListener) -> Result<impl Future<Output = ()>> {
     let listener = prepare().while_(|| "taking over the host's listener".to_owned())?;
     Ok(async move {
         loop {
-            // Out of descriptors or a caller that went away: both pass.
-            let Ok((mut outside, _)) = listener.accept().await else { continue };
+            let Ok((mut outside, _)) = listener.accept().await else {
+                // Out of descriptors or a caller that went away: both pass.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
             tokio::spawn(async move {
                 if let Ok(mut inside) = TcpStream::connect((CONTROL_PLANE, API_PORT)).await {
                     let _ = outside.set_nodelay(true);

@@ -11,7 +11,11 @@ mod server;
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use jiff::Timestamp;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 
 use crate::{
     bed::{Bed, Plan},
@@ -35,6 +39,7 @@ pub fn plan_of(bed: &Bed) -> Result<Plan> {
 struct Supervisor {
     bed: Bed,
     plan: Plan,
+    started: Timestamp,
     state: watch::Sender<State>,
     components: Vec<Process>,
     nodes: Nodes,
@@ -42,6 +47,7 @@ struct Supervisor {
 
 /// Runs a bed until this process is killed. `host_listener` was opened in the host's network namespace.
 pub async fn run(bed: Bed, host_listener: TcpListener) -> Result<()> {
+    let started = Timestamp::now();
     let plan = plan_of(&bed)?;
     sh("mount --make-rshared /")?;
     let name = format!("testbed-{bed}");
@@ -53,14 +59,20 @@ pub async fn run(bed: Bed, host_listener: TcpListener) -> Result<()> {
 
     let components = control_plane::start(&bed, &plan)?;
     let nodes = Nodes::boot(&bed, &plan);
-    let supervisor = Arc::new(Supervisor { state: watch::Sender::new(State::default()), bed, plan, components, nodes });
+    let state = watch::Sender::new(State::default());
+    let supervisor = Arc::new(Supervisor { bed, plan, started, state, components, nodes });
     tokio::spawn(forward::run(host_listener)?);
     let answering = server::listen(supervisor.clone())?;
 
     if let Err(error) = supervisor.complete().await {
         supervisor.report(Phase::Failed, &error.to_string());
     }
-    answering.await.map_err(std::io::Error::from).while_(|| "answering requests".to_owned())
+    // When the machine shuts down it asks first; the first process of a namespace hears only what it listens for.
+    let mut asked_to_stop = signal(SignalKind::terminate()).while_(|| "listening for signals".to_owned())?;
+    tokio::select! {
+        ended = answering => ended.map_err(std::io::Error::from).while_(|| "answering requests".to_owned()),
+        _ = asked_to_stop.recv() => Ok(()),
+    }
 }
 
 impl Supervisor {
@@ -72,7 +84,7 @@ impl Supervisor {
         api::apply_manifests(&admin).await?;
         tokio::spawn(volumes::provision(self.bed.clone(), api::connect(&self.bed, "volumes").await?));
         self.report(Phase::Starting, "waiting for the nodes");
-        within("the nodes", api::nodes_ready(&admin, self.plan.nodes)).await?;
+        within("the nodes", api::nodes_ready(&admin, self.plan.nodes, self.started)).await?;
         self.report(Phase::Starting, "waiting for images, accounts and DNS");
         within("the nodes' images", self.nodes.images_loaded()).await?;
         within("the default service account", api::default_account(&admin)).await?;

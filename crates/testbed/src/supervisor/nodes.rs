@@ -1,8 +1,9 @@
 //! Booting, killing and cutting off nodes.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
@@ -14,9 +15,12 @@ use super::{
 };
 use crate::{
     bed::{Bed, Node, Plan},
+    cgroup,
     control::{NodeAction, NodeState},
     error::{Error, Result, While, create_dir},
 };
+
+const ENDING: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -41,8 +45,12 @@ impl Nodes {
         })?;
         let name = node.name();
         match action {
-            NodeAction::Kill => process.want(false).await,
-            NodeAction::Start => process.want(true).await,
+            NodeAction::Kill => {
+                // All of it, and its init first: whoever asked may look at once.
+                tokio::task::block_in_place(|| cgroup::kill_all(&node.cgroup(), ENDING))?;
+                process.want(false).await?;
+            }
+            NodeAction::Start => process.want(true).await?,
             NodeAction::Cut | NodeAction::Heal if !process.is_running() => {
                 return Err(Error::refused(format!("{name} is off"), format!("`testbed node start {number}` first")));
             }
@@ -79,10 +87,10 @@ impl Nodes {
     pub(super) async fn load_image(&self, archive: &Path) -> Result<String> {
         let mut names = Vec::new();
         for (node, _) in self.nodes.iter().filter(|(_, process)| process.is_running()) {
-            let inside = crate::cgroup::init_process(&node.system_cgroup())?
+            let inside = cgroup::init_process(&node.system_cgroup())?
                 .ok_or_else(|| Error::refused(format!("{} is still booting", node.name()), "try again in a moment"))?;
             let mut import = Command::new("nsenter");
-            import.args(["--target", &inside.to_string(), "--mount", "--net", "--"]);
+            import.stdin(Stdio::null()).args(["--target", &inside.to_string(), "--mount", "--net", "--"]);
             import.arg(&self.ctr).args(["-n", "k8s.io", "images", "import"]).arg(archive);
             let said = import.output().await.while_(|| format!("loading an image into {}", node.name()))?;
             if !said.status.success() {
@@ -90,6 +98,9 @@ impl Nodes {
                 return Err(Error::Command { command: format!("ctr images import on {}", node.name()), output });
             }
             names.push(node.name());
+        }
+        if names.is_empty() {
+            return Err(Error::refused("no node is running", "`testbed node start 1` first"));
         }
         Ok(format!("loaded into {}", names.join(", ")))
     }
@@ -99,6 +110,8 @@ impl Nodes {
 /// stay with it.
 fn boot(node: &Node) -> Result<Child> {
     create_dir(&node.dir())?;
+    // Before anybody can wait for it: the last boot's does not count.
+    let _ = fs::remove_file(node.images_loaded_file());
     let log_file = node.log("init");
     let log = File::options().create(true).append(true).open(&log_file);
     let log = log.while_(|| format!("opening {}", log_file.display()))?;
@@ -109,7 +122,7 @@ fn boot(node: &Node) -> Result<Child> {
         .args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"])
         .arg(node.bed.program())
         .args(["--name", node.bed.name(), "run-node", &node.number.to_string()])
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)
         .kill_on_drop(true);

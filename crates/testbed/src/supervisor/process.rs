@@ -4,9 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{process::Child, sync::watch};
 
-use crate::{control::ComponentState, error::Result, machine::tell};
+use crate::{
+    control::ComponentState,
+    error::{Error, Result},
+    machine::tell,
+};
 
 const BEFORE_RESTART: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What to do when a wanted process ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +55,18 @@ impl Process {
     }
 
     /// Starts or ends the process and returns when that has happened.
-    pub(super) async fn want(&self, running: bool) {
+    pub(super) async fn want(&self, running: bool) -> Result<()> {
         self.wanted.send_replace(running);
+        let mut seen = self.seen.clone();
+        let happened = seen.wait_for(|seen| seen.running == running);
         // The keeper lives as long as the supervisor, so its channel cannot close.
-        let _ = self.seen.clone().wait_for(|seen| seen.running == running).await;
+        tokio::time::timeout(PATIENCE, happened).await.map(drop).map_err(|_| {
+            let what = if running { "start" } else { "stop" };
+            Error::refused(
+                format!("{} did not {what} within {} s", self.name, PATIENCE.as_secs()),
+                "see `testbed logs supervisor`",
+            )
+        })
     }
 
     pub(super) fn state(&self) -> ComponentState {

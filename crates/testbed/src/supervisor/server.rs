@@ -1,6 +1,6 @@
 //! Answers on the control socket.
 
-use std::{fs, sync::Arc};
+use std::{fs, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -21,7 +21,7 @@ pub(super) fn listen(supervisor: Arc<Supervisor>) -> Result<JoinHandle<()>> {
     let listener = UnixListener::bind(&path).while_(|| format!("listening on {}", path.display()))?;
     Ok(tokio::spawn(async move {
         loop {
-            if let Ok((caller, _)) = listener.accept().await {
+            if let Some(caller) = accepted(listener.accept().await).await {
                 let supervisor = supervisor.clone();
                 // A caller that hangs up early misses the answer; there is nobody else to tell.
                 tokio::spawn(async move { supervisor.serve(caller).await.ok() });
@@ -41,7 +41,10 @@ impl Supervisor {
                 let answer = self.answer(request).await;
                 send(&mut writing, &answer.unwrap_or_else(|error| Answer::Failed { error: error.to_string() })).await
             }
-            Err(error) => send(&mut writing, &Answer::Failed { error: format!("the bed was started by another version of this program ({error}): `testbed down` and `testbed up` begin afresh") }).await,
+            Err(error) => {
+                let error = format!("the bed was started by another version of this program ({error})");
+                send(&mut writing, &Answer::Failed { error }).await
+            }
         }
     }
 
@@ -54,12 +57,15 @@ impl Supervisor {
                 let component = self.components.iter().find(|component| component.name() == name).ok_or_else(|| {
                     Error::refused(format!("there is no component {name}"), format!("there are {}", names()))
                 })?;
-                component.want(start).await;
+                component.want(start).await?;
                 Answer::Done { what: format!("{name} is {}", if start { "running" } else { "stopped" }) }
             }
             Request::LoadImage { file } => {
-                let archive = self.bed.images_dir().join(file);
-                Answer::Done { what: self.nodes.load_image(&archive).await? }
+                let (incoming, kept) = (self.bed.incoming_dir().join(&file), self.bed.images_dir().join(&file));
+                let what = self.nodes.load_image(&incoming).await?;
+                // Kept with the bed, so that a node whose disk was lost gets it again when it boots.
+                fs::rename(&incoming, &kept).while_(|| format!("keeping {}", kept.display()))?;
+                Answer::Done { what }
             }
         })
     }
@@ -74,6 +80,14 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Out of descriptors passes, but not by asking again at once.
+async fn accepted<T, A>(accept: std::io::Result<(T, A)>) -> Option<T> {
+    if accept.is_err() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    accept.ok().map(|(caller, _)| caller)
 }
 
 async fn send(writing: &mut (impl AsyncWriteExt + Unpin), answer: &Answer) -> std::io::Result<()> {

@@ -10,7 +10,7 @@ use quorate_etcd::snapshot::DigestPolicy;
 use serde::Serialize;
 
 use crate::args;
-use crate::printer::{Printer, hex};
+use crate::printer::{Printer, compaction, hex, size};
 use crate::source::SnapshotFile;
 
 #[derive(Serialize)]
@@ -52,10 +52,10 @@ pub(super) fn run(printer: Printer, arguments: &args::Compact) -> Result<()> {
         vec![
             ("file", report.file.display().to_string()),
             ("revision", report.revision.to_string()),
-            ("compact revision", report.compact_revision.to_string()),
+            ("compact revision", compaction(report.compact_revision)),
             ("delta events", report.events.to_string()),
             ("entries", report.entries.to_string()),
-            ("size", report.size.to_string()),
+            ("size", size(report.size)),
             ("sha256", report.sha256.clone()),
         ]
     })

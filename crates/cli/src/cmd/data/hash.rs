@@ -8,7 +8,7 @@ use quorate_etcd::snapshot::DigestPolicy;
 use serde::Serialize;
 
 use crate::args;
-use crate::printer::Printer;
+use crate::printer::{Printer, compaction};
 use crate::progress::Progress;
 use crate::source::{SnapshotFile, cut_at, scratch};
 
@@ -39,7 +39,7 @@ pub(super) fn run(printer: Printer, arguments: &args::Hash) -> Result<()> {
         vec![
             ("hash", report.hash.to_string()),
             ("revision", report.revision.to_string()),
-            ("compact revision", report.compact_revision.to_string()),
+            ("compact revision", compaction(report.compact_revision)),
         ]
     })
 }

@@ -11,7 +11,7 @@ use quorate_etcd::wal::{self, Tail, WalScan};
 use serde::Serialize;
 
 use crate::args;
-use crate::printer::{Facts, Printer};
+use crate::printer::{Facts, Printer, compaction, size};
 use crate::progress::Progress;
 use crate::source::{SnapshotFile, Source, scratch};
 
@@ -164,12 +164,9 @@ fn facts(report: &Report) -> Facts {
     let mut facts = vec![("kind", kind.to_owned())];
     let mut add = |label, value: Option<String>| facts.extend(value.map(|value| (label, value)));
     add("revision", report.revision.map(|n| n.to_string()));
-    add(
-        "compact revision",
-        report.compact_revision.map(|n| if n < 0 { "never compacted".to_owned() } else { n.to_string() }),
-    );
+    add("compact revision", report.compact_revision.map(compaction));
     add("keys", report.keys.map(|n| n.to_string()));
-    add("size", Some(report.size.to_string()));
+    add("size", Some(size(report.size)));
     add("etcd version", report.etcd_version.clone());
     add("member id", report.member_id.clone());
     add("cluster id", report.cluster_id.clone());

@@ -10,7 +10,7 @@ use quorate_etcd::snapshot::DigestPolicy;
 use serde::Serialize;
 
 use crate::args;
-use crate::printer::Printer;
+use crate::printer::{Printer, compaction, size};
 use crate::progress::Progress;
 use crate::source::{SnapshotFile, cut_at};
 
@@ -44,6 +44,7 @@ pub(super) fn run(printer: Printer, arguments: &args::Restore) -> Result<()> {
         cut,
         compact: arguments.compact.then_some(CompactAt::Head),
         bump_revision: arguments.bump_revision,
+        lease_ttl: arguments.lease_ttl,
         digest: if arguments.skip_hash_check { DigestPolicy::IfPresent } else { DigestPolicy::Require },
         target_version: arguments.etcd_version,
         rewrite: false,
@@ -68,9 +69,9 @@ pub(super) fn run(printer: Printer, arguments: &args::Restore) -> Result<()> {
         vec![
             ("data dir", report.data_dir.display().to_string()),
             ("revision", report.revision.to_string()),
-            ("compact revision", report.compact_revision.to_string()),
+            ("compact revision", compaction(report.compact_revision)),
             ("delta events", report.events.to_string()),
-            ("size", report.size.to_string()),
+            ("size", size(report.size)),
             ("member id", report.member_id.clone()),
             ("cluster id", report.cluster_id.clone()),
         ]

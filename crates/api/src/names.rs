@@ -1,0 +1,173 @@
+//! Names of everything that is derived from a cluster's name, and the limits that follow.
+
+/// Longest label value and longest DNS label in Kubernetes.
+pub const MAX_LABEL: usize = 63;
+/// A StatefulSet labels its pods with its own name, a dash and a hash of up to ten characters.
+pub const REVISION_SUFFIX: usize = 11;
+/// Longest cluster name for which every derived name and label is valid.
+pub const MAX_CLUSTER_NAME: usize = MAX_LABEL - REVISION_SUFFIX;
+/// A cluster's name becomes the name of Services, so it must be a DNS label that starts with a letter.
+pub const CLUSTER_NAME_PATTERN: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
+
+/// Name of the volume, and first part of the name of each claim: `data-<member>`.
+pub const DATA_VOLUME: &str = "data";
+
+/// Member (and pod, Lease, EtcdMember) number `ordinal`.
+pub fn member(cluster: &str, ordinal: i32) -> String {
+    format!("{cluster}-{ordinal}")
+}
+
+/// The ordinal in a member's name, if it is a member of this cluster.
+pub fn ordinal_of(cluster: &str, member: &str) -> Option<i32> {
+    let digits = member.strip_prefix(cluster)?.strip_prefix('-')?;
+    let canonical = digits == "0" || !digits.starts_with('0');
+    let numeric = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    (canonical && numeric).then(|| digits.parse().ok()).flatten()
+}
+
+/// The StatefulSet, which has the cluster's own name so that pods are called like members.
+pub fn stateful_set(cluster: &str) -> String {
+    cluster.to_owned()
+}
+
+/// Headless Service through which members find each other.
+pub fn peer_service(cluster: &str) -> String {
+    format!("{cluster}-peer")
+}
+
+/// Service that applications connect to.
+pub fn client_service(cluster: &str) -> String {
+    format!("{cluster}-client")
+}
+
+/// ServiceAccount, Role and RoleBinding of the member pods.
+pub fn member_account(cluster: &str) -> String {
+    format!("{cluster}-member")
+}
+
+/// PodDisruptionBudget over the members.
+pub fn disruption_budget(cluster: &str) -> String {
+    cluster.to_owned()
+}
+
+/// The claim of a member's volume, as the StatefulSet names it.
+pub fn data_claim(member: &str) -> String {
+    format!("{DATA_VOLUME}-{member}")
+}
+
+/// Secrets of a cluster with managed TLS.
+pub mod secrets {
+    /// Certificate authority that signs members towards each other, and nothing else.
+    pub fn peer_ca(cluster: &str) -> String {
+        format!("{cluster}-peer-ca")
+    }
+
+    /// Certificate authority that signs servers, clients and agents.
+    pub fn client_ca(cluster: &str) -> String {
+        format!("{cluster}-client-ca")
+    }
+
+    /// What members show each other.
+    pub fn peer(cluster: &str) -> String {
+        format!("{cluster}-peer-tls")
+    }
+
+    /// What members show their clients.
+    pub fn server(cluster: &str) -> String {
+        format!("{cluster}-server-tls")
+    }
+
+    /// With which agents talk to etcd.
+    pub fn agent(cluster: &str) -> String {
+        format!("{cluster}-agent-tls")
+    }
+
+    /// With which the operator talks to etcd and to agents.
+    pub fn operator(cluster: &str) -> String {
+        format!("{cluster}-operator-tls")
+    }
+
+    /// With which applications talk to etcd.
+    pub fn client(cluster: &str) -> String {
+        format!("{cluster}-client-tls")
+    }
+}
+
+/// On an EtcdCluster whose volumes go with it.
+pub const VOLUMES_FINALIZER: &str = "quorate.dev/volumes";
+
+/// Labels on everything that belongs to a cluster.
+pub mod labels {
+    /// Value: the cluster's name. On everything, volumes included: `kubectl get pvc -l quorate.dev/cluster=NAME`.
+    pub const CLUSTER: &str = "quorate.dev/cluster";
+    pub const NAME: &str = "app.kubernetes.io/name";
+    pub const INSTANCE: &str = "app.kubernetes.io/instance";
+    /// Tells member pods from other pods of the cluster.
+    pub const COMPONENT: &str = "app.kubernetes.io/component";
+    /// Value of [`COMPONENT`] on member pods.
+    pub const MEMBER: &str = "member";
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// Value of [`MANAGED_BY`], and the field manager of everything the operator writes.
+    pub const MANAGER: &str = "quorate";
+}
+
+/// Annotations.
+pub mod annotations {
+    /// On a member's Lease: last index in the member's log that the agent has seen on disk.
+    pub const LAST_INDEX: &str = "quorate.dev/last-index";
+    /// On a member's Lease: how often etcd has been started on this volume.
+    pub const BOOT_COUNT: &str = "quorate.dev/boot-count";
+    /// On a member's Lease: newest revision of the key space.
+    pub const REVISION: &str = "quorate.dev/revision";
+    /// On a member's Lease: raft term, which tells an old leader from a new one.
+    pub const TERM: &str = "quorate.dev/term";
+    /// On a member's Lease: bytes of the database file.
+    pub const DB_SIZE: &str = "quorate.dev/db-size";
+    /// On a member's Lease: bytes of the database file that are in use.
+    pub const DB_IN_USE: &str = "quorate.dev/db-in-use";
+    /// On an owned object: digest of what was last applied, so that an edit by hand is seen.
+    pub const APPLIED: &str = "quorate.dev/applied";
+    /// On the StatefulSet: the last spec that could be followed, which stays in effect while the present one cannot.
+    pub const LAST_GOOD_SPEC: &str = "quorate.dev/last-good-spec";
+    /// On a Secret with a certificate: serial number.
+    pub const CERTIFICATE_SERIAL: &str = "quorate.dev/certificate-serial";
+    /// On a Secret with a certificate: start of validity.
+    pub const CERTIFICATE_NOT_BEFORE: &str = "quorate.dev/certificate-not-before";
+    /// On a Secret with a certificate: end of validity.
+    pub const CERTIFICATE_NOT_AFTER: &str = "quorate.dev/certificate-not-after";
+    /// On a Secret with a certificate: digest of the names it is valid for.
+    pub const CERTIFICATE_SUBJECT: &str = "quorate.dev/certificate-subject";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_derived_name_of_the_longest_cluster_name_fits() {
+        let cluster = "c".repeat(MAX_CLUSTER_NAME);
+        let highest = member(&cluster, 99);
+        for label in [peer_service(&cluster), client_service(&cluster), member_account(&cluster), highest.clone()] {
+            assert!(label.len() <= MAX_LABEL, "{label}");
+        }
+        assert!(stateful_set(&cluster).len() + REVISION_SUFFIX <= MAX_LABEL);
+        assert!(data_claim(&highest).len() <= crate::schema::MAX_OBJECT_NAME as usize);
+    }
+
+    #[test]
+    fn derived_names_of_two_clusters_never_meet() {
+        let clusters = ["a", "a-peer", "a-client", "a-0", "a-member"];
+        let services = clusters.iter().flat_map(|name| [peer_service(name), client_service(name)]).collect::<Vec<_>>();
+        let distinct = services.iter().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(services.len(), distinct.len());
+        assert_eq!(ordinal_of("a", &member("a-0", 0)), None, "a-0-0 belongs to a-0, not to a");
+    }
+
+    #[test]
+    fn ordinals_are_numbers_and_not_text() {
+        assert_eq!(ordinal_of("etcd", "etcd-10"), Some(10));
+        for other in ["etcd", "etcd-", "etcd-01", "etcd-x", "other-1", "etcd--1", "etcd-99999999999"] {
+            assert_eq!(ordinal_of("etcd", other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Services: how members find each other, and how clients find them.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use quorate_api::names;
+
+use super::{metadata, selector_labels};
+use crate::context::Context;
+
+/// Headless. Members must find each other before they are ready, or they never would be.
+pub(super) fn peer(context: &Context<'_>) -> Service {
+    let etcd = context.desired.etcd();
+    Service {
+        metadata: metadata(context, names::peer_service(context.name)),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            publish_not_ready_addresses: Some(true),
+            selector: Some(selector_labels(context)),
+            ports: Some(vec![port("client", etcd.client_port), port("peer", etcd.peer_port)]),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+/// Leads to ready members only.
+pub(super) fn client(context: &Context<'_>) -> Service {
+    Service {
+        metadata: metadata(context, names::client_service(context.name)),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            selector: Some(selector_labels(context)),
+            ports: Some(vec![port("client", context.desired.etcd().client_port)]),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+fn port(name: &str, number: i32) -> ServicePort {
+    ServicePort {
+        name: Some(name.to_owned()),
+        port: number,
+        target_port: Some(IntOrString::String(name.to_owned())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    }
+}

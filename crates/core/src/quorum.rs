@@ -1,0 +1,32 @@
+//! The arithmetic of majorities.
+
+/// Fewest members of `size` that are a majority.
+pub fn quorum(size: usize) -> usize {
+    size / 2 + 1
+}
+
+/// Whether `ready` of `size` members can commit a write. An empty cluster cannot.
+pub fn is_quorate(ready: usize, size: usize) -> bool {
+    size > 0 && ready >= quorum(size)
+}
+
+/// Whether a member that is not ready may be stopped: the others must be a majority without it.
+pub fn may_stop_unready(ready_others: usize, size: usize) -> bool {
+    is_quorate(ready_others, size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_is_more_than_half() {
+        assert_eq!([1, 2, 3, 4, 5, 7].map(quorum), [1, 2, 2, 3, 3, 4]);
+        assert!(is_quorate(2, 3) && !is_quorate(1, 3) && !is_quorate(0, 0));
+    }
+
+    #[test]
+    fn two_majorities_always_share_a_member() {
+        assert!((1..100).all(|size| 2 * quorum(size) > size));
+    }
+}

@@ -1,0 +1,108 @@
+//! Why something is done, or is as it is. One list for events, conditions, status and command line.
+
+use serde::{Deserialize, Serialize};
+
+/// How loud a reason is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Severity {
+    Normal,
+    Warning,
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident, $severity:ident, $sentence:literal;)*) => {
+        /// Every reason there is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Reason { $($(#[$doc])* $name,)* }
+
+        impl Reason {
+            /// All of them, for documentation and for bounded metric labels.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name in events, conditions and status.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$name => Severity::$severity,)* }
+            }
+
+            /// What it means, for someone who reads it for the first time.
+            pub fn sentence(self) -> &'static str {
+                match self { $(Self::$name => $sentence,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Conditions and phases.
+    Quorate, Normal, "a majority of the members is ready, so requests are served";
+    QuorumLost, Warning, "fewer than a majority of the members are ready, so requests are not served";
+    AllMembersReady, Normal, "all members are ready";
+    NotAllMembersReady, Warning, "not all members are ready";
+    NotFormed, Normal, "the cluster has not been formed yet";
+    NoMembersWanted, Normal, "spec.replicas is 0, so there are no members; the volumes stay";
+    BackupsOff, Normal, "backups are off because spec.backup is not set";
+    Settled, Normal, "everything is as the spec says";
+    Working, Normal, "something is being changed";
+    AsExpected, Normal, "nothing needs attention";
+    Paused, Warning, "spec.maintenance.paused is set, so nothing is changed";
+    Deleting, Normal, "the EtcdCluster is being deleted";
+
+    // The spec.
+    SpecInvalid, Warning, "the spec cannot be followed; the last one that could stays in effect";
+    ChangeNotSupportedYet, Warning, "the change of the spec is not supported yet; the previous value stays in effect";
+    NameTaken, Warning, "an object of a needed name belongs to somebody else and is left alone";
+
+    // Making and repairing objects.
+    ObjectMissing, Normal, "an object of the cluster did not exist and is made";
+    ObjectChanged, Normal, "an object of the cluster was not as it should be and is put right";
+    ObjectSuperfluous, Normal, "an object of a member that is not part of the cluster is removed";
+    CertificateMissing, Normal, "a certificate did not exist and is issued";
+
+    // Forming the cluster.
+    WaitingForReports, Normal, "every member must report its data directory before any may start empty";
+    BootstrapIssued, Normal, "all members are empty and may start as a new cluster";
+    BootstrapAllowed, Normal, "the member may start empty as part of the new cluster";
+    WaitingForMembers, Normal, "members may start and have not all done so yet";
+    BootstrapClosed, Normal, "no member may start empty any more";
+    Formed, Normal, "the new cluster has a quorum";
+    Adopted, Normal, "the volumes hold the data of this cluster, which goes on from there";
+    ResumeAllowed, Normal, "the member may start from its own data";
+    DataNotEmpty, Warning, "a volume holds damaged or foreign data, so no new cluster is formed over it";
+    ClusterIdMismatch, Warning, "the volumes hold data of different clusters, so nothing is started over them";
+
+    // Members.
+    MemberReady, Normal, "the member is ready";
+    MemberNotReady, Warning, "the member is not ready";
+    MemberUnknown, Warning, "nobody has heard from the member lately";
+    LeaderElected, Normal, "the members have a new leader";
+    MemberDataLost, Warning, "a member of a formed cluster has no usable data and must be replaced, which is not supported yet";
+    MemberStuck, Warning, "the member has not been ready for longer than spec.recovery.notReadyGracePeriod; its pod is restarted";
+
+    // Deleting.
+    VolumesGoWithCluster, Normal, "spec.storage.retention.onDelete is Delete, so the volumes are removed with the cluster";
+    VolumesStay, Normal, "the volumes stay";
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_a_valid_condition_reason_with_a_sentence() {
+        for reason in Reason::ALL {
+            let name = reason.as_str();
+            assert!(name.len() <= 128 && name.chars().all(|c| c.is_ascii_alphanumeric()), "{name}");
+            assert!(reason.sentence().len() > 10 && !reason.sentence().ends_with('.'), "{name}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Agents, volumes, and as much of etcd as membership needs.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use quorate_api::member::{DataReport, DataState, EtcdMemberStatus, EtcdReport, Ticket};
+use quorate_api::names::annotations;
+use quorate_api::status::{LatchState, MemberRole};
+
+use super::world::World;
+use crate::object::{Kind, Object, ObjectKey};
+use crate::quorum;
+use crate::start::{Found, Identity, Start, Word, start};
+
+/// A member's volume and the etcd on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    pub data: Option<Identity>,
+    pub damaged: bool,
+    pub running: bool,
+}
+
+impl Volume {
+    pub fn stop(&mut self) {
+        self.running = false;
+    }
+
+    fn found(&self) -> Found {
+        let state = match (&self.data, self.damaged) {
+            (_, true) => DataState::Damaged,
+            (Some(_), false) => DataState::Valid,
+            (None, false) => DataState::Empty,
+        };
+        Found { state, identity: self.data.clone() }
+    }
+}
+
+/// A start of an etcd without data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartRecord {
+    pub member: String,
+    pub epoch: i64,
+    /// What the latch truly said at that moment.
+    pub latch: Option<LatchState>,
+    /// Whether the cluster had ever been formed by then, whatever its status says.
+    pub after_formed: bool,
+}
+
+impl World {
+    /// The agent of a member looks at its volume, starts etcd if it may, and reports.
+    pub fn run_agent(&mut self, name: &str) {
+        if !self.pods.contains_key(name) || self.frozen.iter().any(|frozen| frozen == name) {
+            return;
+        }
+        let Some(mut volume) = self.volumes.get(name).cloned() else { return };
+        if !volume.running {
+            let ticket = self.ticket(name);
+            let recorded = self.recorded(name);
+            match start(&volume.found(), &ticket, &recorded) {
+                Start::New { epoch, token, .. } => {
+                    self.starts.push(StartRecord {
+                        member: name.to_owned(),
+                        epoch,
+                        latch: self.latch_state(),
+                        after_formed: self.ever_formed,
+                    });
+                    volume.data = Some(Identity {
+                        cluster_id: format!("cluster-of-{token}"),
+                        member_id: format!("{name}-of-{token}"),
+                        epoch,
+                        boot_count: 1,
+                        last_index: 0,
+                    });
+                    volume.running = true;
+                }
+                Start::Resume => {
+                    if let Some(data) = &mut volume.data {
+                        data.boot_count += 1;
+                    }
+                    volume.running = true;
+                }
+                Start::Quarantine(_) => volume = Volume::default(),
+                // Nothing hands out tickets to join or to restore yet.
+                Start::Join { .. } | Start::Restore { .. } | Start::Wait(_) | Start::Refuse(_) => {}
+            }
+        }
+        self.volumes.insert(name.to_owned(), volume);
+        self.record_mark(name);
+        self.report(name);
+    }
+
+    /// Raft, in one breath: a majority of one cluster elects a leader, and accepts a write.
+    pub fn run_etcd(&mut self) {
+        let serving = self.serving();
+        let leads = |leader: &String| serving.contains(leader);
+        if !self.leader.as_ref().is_some_and(leads) {
+            self.leader = serving.iter().max_by_key(|name| self.last_index(name)).cloned();
+            self.term += i64::from(self.leader.is_some());
+        }
+        if !serving.is_empty() {
+            self.lost_writes |= serving.iter().all(|name| self.last_index(name) < self.acknowledged);
+            self.acknowledged += 1;
+        }
+        for name in &serving {
+            if let Some(data) = self.volumes.get_mut(name).and_then(|volume| volume.data.as_mut()) {
+                data.last_index = self.acknowledged;
+            }
+        }
+        let names = self.pods.keys().cloned().collect::<Vec<_>>();
+        for name in names {
+            let ready = serving.contains(&name);
+            if let Some(pod) = self.pods.get_mut(&name) {
+                pod.ready = ready;
+            }
+            if ready {
+                self.record_mark(&name);
+                self.heartbeat(&name);
+            }
+        }
+    }
+
+    /// Members that have a quorum with each other. Empty if there is none.
+    pub fn serving(&self) -> Vec<String> {
+        let frozen = |name: &String| self.frozen.contains(name);
+        let running = self.volumes.iter().filter(|(name, volume)| volume.running && !frozen(name));
+        let alive = running.filter_map(|(name, volume)| Some((name.clone(), volume.data.as_ref()?.cluster_id.clone())));
+        let alive = alive.collect::<Vec<_>>();
+        let size = usize::try_from(self.cluster.spec.replicas).unwrap_or(0);
+        let together = |id: &String| alive.iter().filter(|(_, other)| other == id).count();
+        let quorate = alive.iter().filter(|(_, id)| quorum::is_quorate(together(id), size));
+        quorate.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn last_index(&self, name: &str) -> i64 {
+        self.volumes.get(name).and_then(|volume| volume.data.as_ref()).map_or(0, |data| data.last_index)
+    }
+
+    fn ticket(&self, name: &str) -> Word<Ticket> {
+        match self.objects.get(&ObjectKey::new(Kind::EtcdMember, name)) {
+            Some(Object::EtcdMember(member)) => Word::Known(member.spec.ticket.clone()),
+            _ => Word::Nothing,
+        }
+    }
+
+    /// What is on record outside of the volume: identity in the EtcdMember, figures on the Lease.
+    fn recorded(&self, name: &str) -> Word<Identity> {
+        let Some(Object::EtcdMember(member)) = self.objects.get(&ObjectKey::new(Kind::EtcdMember, name)) else {
+            return Word::Nothing;
+        };
+        let Some(data) = member.status.as_ref().and_then(|status| status.data.clone()) else { return Word::Nothing };
+        let Some(Object::Lease(lease)) = self.objects.get(&ObjectKey::new(Kind::Lease, name)) else {
+            return Word::Nothing;
+        };
+        let heartbeat = crate::lease::Heartbeat::read(lease);
+        match (data.cluster_id, data.member_id, data.epoch, heartbeat.boot_count) {
+            (Some(cluster_id), Some(member_id), Some(epoch), Some(boot_count)) => Word::Known(Identity {
+                cluster_id,
+                member_id,
+                epoch,
+                boot_count,
+                last_index: heartbeat.last_index.unwrap_or(0),
+            }),
+            _ => Word::Nothing,
+        }
+    }
+
+    /// The record only grows. A volume that has gone back does not take it along.
+    fn record_mark(&mut self, name: &str) {
+        let Some(volume) = self.volumes.get(name).filter(|volume| volume.running) else { return };
+        let Some(data) = volume.data.clone() else { return };
+        if let Some(Object::Lease(lease)) = self.objects.get_mut(&ObjectKey::new(Kind::Lease, name)) {
+            let all = lease.metadata.annotations.get_or_insert_default();
+            all.insert(annotations::BOOT_COUNT.to_owned(), data.boot_count.to_string());
+            all.insert(annotations::LAST_INDEX.to_owned(), data.last_index.to_string());
+            all.insert(annotations::TERM.to_owned(), self.term.to_string());
+        }
+    }
+
+    fn report(&mut self, name: &str) {
+        let Some(volume) = self.volumes.get(name).cloned() else { return };
+        let Some(Object::EtcdMember(member)) = self.objects.get_mut(&ObjectKey::new(Kind::EtcdMember, name)) else {
+            return;
+        };
+        let before = member.status.take().and_then(|status| status.data);
+        // The identity on record stays when the data is gone: it is what tells a wiped member from a new one.
+        let known = volume.data.clone().or_else(|| {
+            let before = before?;
+            Some(Identity {
+                cluster_id: before.cluster_id?,
+                member_id: before.member_id?,
+                epoch: before.epoch?,
+                boot_count: 0,
+                last_index: 0,
+            })
+        });
+        let running = volume.running;
+        member.status = Some(EtcdMemberStatus {
+            data: Some(DataReport {
+                state: volume.found().state,
+                reason: None,
+                cluster_id: known.as_ref().map(|data| data.cluster_id.clone()),
+                member_id: known.as_ref().map(|data| data.member_id.clone()),
+                epoch: known.as_ref().map(|data| data.epoch),
+                revision: None,
+                last_index: None,
+                boot_count: None,
+            }),
+            etcd: Some(EtcdReport {
+                running,
+                cluster_id: known.as_ref().filter(|_| running).map(|data| data.cluster_id.clone()),
+                member_id: known.as_ref().filter(|_| running).map(|data| data.member_id.clone()),
+                version: running.then(|| "3.6.16".to_owned()),
+                ..EtcdReport::default()
+            }),
+            backup: None,
+        });
+    }
+
+    fn heartbeat(&mut self, name: &str) {
+        let role = if self.leader.as_deref() == Some(name) { MemberRole::Leader } else { MemberRole::Member };
+        let id = self.volumes.get(name).and_then(|volume| volume.data.as_ref()).map(|data| data.member_id.clone());
+        let now = self.now;
+        if let Some(Object::Lease(lease)) = self.objects.get_mut(&ObjectKey::new(Kind::Lease, name)) {
+            let spec = lease.spec.get_or_insert_default();
+            spec.holder_identity = id.map(|id| format!("{id}:{}", role.as_str()));
+            spec.renew_time = Some(MicroTime(now));
+        }
+    }
+
+    /// One round in which everybody gets a turn.
+    pub fn round(&mut self) -> crate::Decision {
+        self.advance(SignedDuration::from_secs(3));
+        self.schedule();
+        for name in self.member_names() {
+            self.run_agent(&name);
+        }
+        self.run_etcd();
+        self.operate(None)
+    }
+}

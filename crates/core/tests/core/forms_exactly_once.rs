@@ -1,0 +1,254 @@
+//! Bootstrap: from nothing, or from volumes of a deleted cluster, to a formed cluster, once.
+
+use quorate_api::conditions::ConditionType::{Degraded, Ready};
+use quorate_api::member::Ticket;
+use quorate_api::status::{ClusterPhase, LatchState};
+use quorate_core::sim::World;
+use quorate_core::{Effect, Guard, Kind, Object, ObjectKey};
+
+use crate::common::{decision, running, says, seconds, settle, status};
+
+fn tickets(world: &World) -> Vec<Option<Ticket>> {
+    let ticket = |name: String| match world.objects.get(&ObjectKey::new(Kind::EtcdMember, name))? {
+        Object::EtcdMember(member) => Some(member.spec.ticket.clone()),
+        _ => None,
+    };
+    world.member_names().into_iter().map(ticket).collect()
+}
+
+fn has_client_service(world: &World) -> bool {
+    world.objects.contains_key(&ObjectKey::new(Kind::Service, "etcd-client"))
+}
+
+#[test]
+fn one_three_and_five_members_form_one_cluster() {
+    for replicas in [1, 3, 5, 7] {
+        let world = running(replicas);
+        assert_eq!(world.starts.len(), usize::try_from(replicas).unwrap());
+        assert!(world.starts.iter().all(|start| start.latch == Some(LatchState::Issued)), "{:?}", world.starts);
+        let latch = status(&world).latch.clone().unwrap();
+        assert_eq!((latch.state, latch.epoch), (LatchState::Formed, 1));
+        assert_eq!(status(&world).cluster_id, latch.cluster_id);
+        assert!(tickets(&world).iter().all(|ticket| *ticket == Some(Ticket::Resume { epoch: 1 })));
+        assert!(has_client_service(&world));
+    }
+}
+
+#[test]
+fn the_first_pass_makes_everything_but_what_clients_see() {
+    let mut world = World::new(3);
+    let decision = world.operate(None);
+    assert_eq!(decision.status.phase, Some(ClusterPhase::Creating));
+    assert!(tickets(&world).iter().all(|ticket| matches!(ticket, Some(Ticket::Hold { .. }))));
+    assert!(!has_client_service(&world));
+    assert!(world.objects.contains_key(&ObjectKey::new(Kind::StatefulSet, "etcd")));
+    says(&decision.status, Ready, "False", "NotFormed");
+}
+
+#[test]
+fn no_member_may_start_empty_before_all_have_reported() {
+    let mut world = World::new(3);
+    world.operate(None);
+    world.schedule();
+    for name in ["etcd-0", "etcd-1"] {
+        world.run_agent(name);
+        let decision = world.operate(None);
+        assert_eq!(decision.status.reason.as_deref(), Some("WaitingForReports"));
+        assert!(decision.status.message.unwrap().contains("etcd-2"));
+    }
+    assert_eq!(world.latch_state(), None);
+    world.run_agent("etcd-2");
+    world.operate(None);
+    assert_eq!(world.latch_state(), Some(LatchState::Issued));
+    assert!(
+        tickets(&world).iter().all(|ticket| matches!(ticket, Some(Ticket::Hold { .. }))),
+        "the latch is written a pass before anyone may rely on it"
+    );
+}
+
+#[test]
+fn tickets_to_start_empty_are_guarded_by_the_latch() {
+    let mut world = World::new(3);
+    world.operate(None);
+    world.schedule();
+    world.member_names().iter().for_each(|name| world.run_agent(name));
+    world.operate(None);
+    let actions = decision(&world).actions;
+    assert_eq!(actions.len(), 3);
+    for action in &actions {
+        let Effect::Apply { guard, .. } = &action.effect else { panic!("{action:?}") };
+        assert_eq!(*guard, Guard::BootstrapOpen { cluster_uid: "cluster-uid".to_owned(), epoch: 1 });
+    }
+    // The latch moved on after the view was taken: the tickets are void.
+    world.cluster.status.as_mut().unwrap().latch.as_mut().unwrap().state = LatchState::Formed;
+    world.act_all(&actions);
+    assert!(tickets(&world).iter().all(|ticket| matches!(ticket, Some(Ticket::Hold { .. }))));
+}
+
+#[test]
+fn the_initial_cluster_names_every_member_and_the_token_this_incarnation() {
+    let mut world = World::new(3);
+    while !tickets(&world).iter().any(|ticket| matches!(ticket, Some(Ticket::Bootstrap { .. }))) {
+        world.round();
+    }
+    let Some(Some(Ticket::Bootstrap { token, initial_cluster, .. })) = tickets(&world).into_iter().next() else {
+        panic!()
+    };
+    assert_eq!(token, "etcd-cluster-uid-1");
+    let urls = initial_cluster.iter().map(|peer| peer.url.as_str()).collect::<Vec<_>>();
+    assert_eq!(
+        urls,
+        [
+            "https://etcd-0.etcd-peer.default.svc:2380",
+            "https://etcd-1.etcd-peer.default.svc:2380",
+            "https://etcd-2.etcd-peer.default.svc:2380",
+        ]
+    );
+}
+
+#[test]
+fn a_latecomer_loses_its_right_to_start_empty_before_the_latch_closes() {
+    let mut world = World::new(3);
+    world.operate(None);
+    world.schedule();
+    world.member_names().iter().for_each(|name| world.run_agent(name));
+    world.operate(None);
+    world.operate(None);
+    // Two of three start; the third does not get to run.
+    world.frozen = vec!["etcd-2".to_owned()];
+    for _ in 0..10 {
+        world.round();
+        assert_eq!(world.latch_state(), Some(LatchState::Issued));
+    }
+    world.advance(seconds(60));
+    world.operate(None);
+    assert_eq!(world.latch_state(), Some(LatchState::Issued), "first the tickets go");
+    assert!(tickets(&world).iter().all(|ticket| *ticket == Some(Ticket::Resume { epoch: 1 })));
+    world.operate(None);
+    assert_eq!(world.latch_state(), Some(LatchState::Formed));
+    world.frozen.clear();
+    settle(&mut world);
+    assert_eq!(world.starts.len(), 2, "{:?}", world.starts);
+    assert_eq!(status(&world).reason.as_deref(), Some("MemberDataLost"));
+    says(status(&world), Ready, "True", "Quorate");
+}
+
+#[test]
+fn two_wiped_volumes_of_three_never_start_new_and_the_loss_is_stated() {
+    let mut world = running(3);
+    for name in ["etcd-1", "etcd-2"] {
+        world.kill_pod(name);
+        world.volumes.insert(name.to_owned(), quorate_core::sim::Volume::default());
+    }
+    settle(&mut world);
+    assert_eq!(world.starts.len(), 3);
+    says(status(&world), Ready, "False", "QuorumLost");
+    says(status(&world), Degraded, "True", "MemberDataLost");
+    assert!(status(&world).message.as_ref().unwrap().contains("etcd-1, etcd-2"), "{:?}", status(&world).message);
+}
+
+#[test]
+fn all_pods_killed_at_once_come_back_with_their_data() {
+    let mut world = running(3);
+    let cluster_id = status(&world).cluster_id.clone();
+    world.member_names().iter().for_each(|name| world.kill_pod(name));
+    settle(&mut world);
+    assert_eq!(status(&world).phase, Some(ClusterPhase::Running));
+    assert_eq!((world.starts.len(), world.lost_writes), (3, false));
+    assert_eq!(status(&world).cluster_id, cluster_id);
+}
+
+#[test]
+fn an_identical_cluster_created_again_goes_on_from_the_old_volumes() {
+    let mut world = running(3);
+    let cluster_id = status(&world).cluster_id.clone();
+    world.recreate();
+    settle(&mut world);
+    assert_eq!(status(&world).phase, Some(ClusterPhase::Running));
+    assert_eq!(status(&world).cluster_id, cluster_id);
+    assert_eq!((world.starts.len(), world.lost_writes), (0, false), "nothing started empty");
+}
+
+#[test]
+fn a_single_old_volume_is_enough_to_forbid_a_new_cluster() {
+    let mut world = running(3);
+    for name in ["etcd-0", "etcd-2"] {
+        world.volumes.insert(name.to_owned(), quorate_core::sim::Volume::default());
+    }
+    world.recreate();
+    settle(&mut world);
+    assert_eq!(world.starts, []);
+    says(status(&world), Ready, "False", "QuorumLost");
+}
+
+#[test]
+fn volumes_of_different_clusters_are_not_started_over() {
+    let mut world = running(3);
+    let other = world.volumes.get_mut("etcd-1").unwrap().data.as_mut().unwrap();
+    other.cluster_id = "other".to_owned();
+    world.recreate();
+    settle(&mut world);
+    assert_eq!((world.latch_state(), world.starts.len()), (None, 0));
+    assert_eq!(status(&world).reason.as_deref(), Some("ClusterIdMismatch"));
+}
+
+#[test]
+fn damaged_volumes_are_not_formed_over() {
+    let mut world = running(3);
+    world.volumes.values_mut().for_each(|volume| volume.damaged = true);
+    world.recreate();
+    settle(&mut world);
+    assert_eq!((world.latch_state(), world.starts.len()), (None, 0));
+    assert_eq!(status(&world).reason.as_deref(), Some("DataNotEmpty"));
+    assert!(world.volumes.values().all(|volume| volume.data.is_some()), "what is there stays there");
+}
+
+#[test]
+fn a_status_that_was_wiped_is_found_again_from_the_members() {
+    let mut world = running(3);
+    let latch = status(&world).latch.clone().unwrap();
+    world.cluster.status = None;
+    settle(&mut world);
+    let found = status(&world).latch.clone().unwrap();
+    assert_eq!((found.state, found.epoch, found.cluster_id), (latch.state, latch.epoch, latch.cluster_id));
+}
+
+#[test]
+fn a_status_that_was_wiped_while_forming_does_not_leave_tickets_behind() {
+    let mut world = World::new(3);
+    while !tickets(&world).iter().all(|ticket| matches!(ticket, Some(Ticket::Bootstrap { .. }))) {
+        world.round();
+    }
+    world.run_agent("etcd-0");
+    world.cluster.status = None;
+    world.operate(None);
+    assert_eq!(world.latch_state(), None, "first the tickets go");
+    world.operate(None);
+    assert_eq!(world.latch_state(), Some(LatchState::Formed));
+    settle(&mut world);
+    assert_eq!(world.starts.len(), 1, "{:?}", world.starts);
+}
+
+#[test]
+fn a_status_and_all_volumes_wiped_at_once_do_not_make_a_new_cluster() {
+    let mut world = running(3);
+    for name in world.member_names() {
+        world.kill_pod(&name);
+        world.volumes.insert(name, quorate_core::sim::Volume::default());
+    }
+    world.cluster.status = None;
+    settle(&mut world);
+    assert_eq!((world.latch_state(), world.starts.len()), (None, 3));
+    assert_eq!(status(&world).reason.as_deref(), Some("DataNotEmpty"));
+}
+
+#[test]
+fn no_members_wanted_means_no_members_until_some_are() {
+    let mut world = World::new(0);
+    settle(&mut world);
+    assert_eq!(status(&world).phase, Some(ClusterPhase::Hibernated));
+    assert_eq!((world.pods.len(), world.latch_state()), (0, None));
+    world.cluster.spec.replicas = 3;
+    settle(&mut world);
+    assert_eq!(status(&world).phase, Some(ClusterPhase::Running));
+}
