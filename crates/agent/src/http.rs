@@ -29,7 +29,11 @@ pub(crate) async fn serve(port: i32, serving: Serving) -> Result<()> {
     let port = u16::try_from(port).unwrap_or_default();
     let listener = TcpListener::bind(("0.0.0.0", port)).await.doing(|| format!("listening on port {port}"))?;
     let readiness = async move || {
-        if serving.get() { (StatusCode::OK, "etcd answers\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "etcd does not answer\n") }
+        if serving.get() {
+            (StatusCode::OK, "etcd answers\n")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "etcd does not answer\n")
+        }
     };
     let routes = Router::new().route("/healthz", get(async || "alive\n")).route("/readyz", get(readiness));
     axum::serve(listener, routes).await.doing(|| "answering probes".to_owned())

@@ -41,7 +41,12 @@ pub(crate) struct Inspection {
 
 impl Inspection {
     fn unusable(state: DataState, reason: String) -> Self {
-        Inspection { found: Found { state, identity: None }, reason: Some(reason), revision: None, committed_index: None }
+        Inspection {
+            found: Found { state, identity: None },
+            reason: Some(reason),
+            revision: None,
+            committed_index: None,
+        }
     }
 
     fn empty() -> Self {
@@ -129,8 +134,7 @@ impl Volume {
     /// Moves the data aside, on the same volume and under a name that tells when. Nothing is ever deleted.
     pub(crate) fn quarantine(&self, now: Timestamp) -> Result<PathBuf> {
         let aside = self.root.join(format!("quarantine-{}", now.strftime("%Y%m%dT%H%M%S%.3fZ")));
-        fs::rename(&self.data, &aside)
-            .doing(|| format!("moving {} to {}", self.data.display(), aside.display()))?;
+        fs::rename(&self.data, &aside).doing(|| format!("moving {} to {}", self.data.display(), aside.display()))?;
         Ok(aside)
     }
 }

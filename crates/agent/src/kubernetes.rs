@@ -157,7 +157,9 @@ impl Kubernetes {
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<()> {
     match tokio::time::timeout(PATIENCE, call).await {
         Ok(answer) => Ok(answer.map(drop).map_err(Box::new)?),
-        Err(late) => Err(Error::Io { what: "the Kubernetes API did not answer in time".to_owned(), source: late.into() }),
+        Err(late) => {
+            Err(Error::Io { what: "the Kubernetes API did not answer in time".to_owned(), source: late.into() })
+        }
     }
 }
 
@@ -166,7 +168,9 @@ fn orders(member: Option<EtcdMember>, lease: Option<&Lease>) -> Orders {
     let last_report = member.as_ref().and_then(|member| member.status.clone()?.data);
     let recorded = last_report.as_ref().and_then(|report| identity_on_record(report, &heartbeat));
     Orders {
-        ticket: member.filter(|member| !member.name_any().is_empty()).map_or(Word::Nothing, |m| Word::Known(m.spec.ticket)),
+        ticket: member
+            .filter(|member| !member.name_any().is_empty())
+            .map_or(Word::Nothing, |m| Word::Known(m.spec.ticket)),
         recorded: recorded.map_or(Word::Nothing, Word::Known),
         last_report,
     }

@@ -229,10 +229,11 @@ impl Guard {
                 boot_count: Some(identity.boot_count),
             });
         }
-        let data = attendance.permit.report.clone().map(|report| DataReport {
-            boot_count: Some(identity.boot_count),
-            ..report
-        });
+        let data = attendance
+            .permit
+            .report
+            .clone()
+            .map(|report| DataReport { boot_count: Some(identity.boot_count), ..report });
         let Some(pulse) = pulse else {
             self.report(data, EtcdReport { running: attendance.answered, ..self.last_etcd() });
             return;
