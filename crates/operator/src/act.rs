@@ -1,0 +1,186 @@
+//! Decisions into requests.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt};
+use quorate_api::names::{VOLUMES_FINALIZER, labels};
+use quorate_api::{EtcdCluster, EtcdMember};
+use quorate_core::{Action, Decision, Effect, Guard, Kind, Object, ObjectKey, Reason};
+use serde_json::json;
+
+use crate::election::Claim;
+use crate::error::Error;
+use crate::{guard, secrets};
+
+/// The client repeats a request for minutes while the API server is overloaded. A pass must not: its view grows old.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Carries out decisions about one cluster.
+#[expect(missing_debug_implementations, reason = "the Kubernetes client has none")]
+pub struct Actor<'a> {
+    pub client: &'a Client,
+    pub claim: &'a Claim,
+    /// As it was viewed.
+    pub cluster: &'a EtcdCluster,
+}
+
+impl Actor<'_> {
+    /// Writes the status, if it differs. Fails if the EtcdCluster has changed since it was viewed.
+    pub async fn write_status(&self, decision: &Decision) -> Result<bool, Error> {
+        if self.cluster.status.as_ref() == Some(&decision.status) {
+            return Ok(false);
+        }
+        self.claim.check()?;
+        let mut changed = self.cluster.clone();
+        changed.status = Some(decision.status.clone());
+        changed.metadata.managed_fields = None;
+        let params = PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..PostParams::default() };
+        let name = self.cluster.name_any();
+        let clusters = self.clusters();
+        let write = clusters.replace_status(&name, &params, &changed);
+        within("write the status of the EtcdCluster", write).await?;
+        Ok(true)
+    }
+
+    /// Takes actions in order, up to the first that fails. Returns those that were taken.
+    pub async fn take<'d>(&self, actions: &'d [Action]) -> (Vec<&'d Action>, Result<(), Error>) {
+        let mut done = Vec::new();
+        for action in actions {
+            let result = match self.claim.check() {
+                Ok(()) => self.take_one(action).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = result {
+                return (done, Err(error));
+            }
+            tracing::info!(reason = %action.reason, object = action.target(), namespace = self.namespace(), "done");
+            done.push(action);
+        }
+        (done, Ok(()))
+    }
+
+    async fn take_one(&self, action: &Action) -> Result<(), Error> {
+        match &action.effect {
+            Effect::Apply { object, guard } => self.apply(object, guard, action.reason).await,
+            Effect::Delete { key, guard } => {
+                let api =
+                    Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace(), &resource(key.kind));
+                self.delete(&api, &key.name, guard, &action.target()).await
+            }
+            Effect::RestartPod { name, guard } => {
+                let api = Api::<Pod>::namespaced(self.client.clone(), &self.namespace());
+                self.delete(&api, name, guard, &action.target()).await
+            }
+            Effect::DeleteClaim { name, guard } => {
+                let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace());
+                self.delete(&api, name, guard, &action.target()).await
+            }
+            Effect::IssueCertificate(request) => {
+                let issue = secrets::issue(self.client, self.cluster, request, Timestamp::now());
+                let what = format!("issue {}", request.secret);
+                tokio::time::timeout(DEADLINE, issue).await.unwrap_or(Err(Error::Deadline { what, limit: DEADLINE }))
+            }
+            Effect::AddFinalizer => self.change_finalizer(true).await,
+            Effect::RemoveFinalizer => self.change_finalizer(false).await,
+        }
+    }
+
+    /// Server-side apply. An object that was absent is not forced: if somebody else made one of this name in the
+    /// meantime, theirs stays as it is.
+    async fn apply(&self, object: &Object, guard: &Guard, reason: Reason) -> Result<(), Error> {
+        let ObjectKey { kind, name } = object.key();
+        let what = format!("apply {kind:?} {name}");
+        if guard::needs_cluster(guard) && !guard::holds(guard, self.fresh_cluster().await?.as_ref(), None) {
+            return Err(Error::Outdated { what });
+        }
+        let params = PatchParams::apply(labels::MANAGER);
+        let params = if reason == Reason::ObjectMissing { params } else { params.force() };
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace(), &resource(kind));
+        let patch = Patch::Apply(object);
+        within(&what, api.patch(&name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    /// Deletes exactly the object that a live read just showed, and only if the guard holds for it.
+    async fn delete<K>(&self, api: &Api<K>, name: &str, guard: &Guard, target: &str) -> Result<(), Error>
+    where
+        K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        let Some(found) = within(&format!("read {target}"), api.get_metadata_opt(name)).await? else {
+            return Ok(());
+        };
+        let cluster = if guard::needs_cluster(guard) { self.fresh_cluster().await? } else { None };
+        if !guard::holds(guard, cluster.as_ref(), Some(&found.metadata)) {
+            return Err(Error::Outdated { what: target.to_owned() });
+        }
+        let ObjectMeta { uid, resource_version, .. } = found.metadata;
+        let params =
+            DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::background() };
+        match within(&format!("delete {target}"), api.delete(name, &params)).await {
+            Err(Error::Api { source: kube::Error::Api(status), .. }) if status.code == 404 => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+
+    async fn change_finalizer(&self, wanted: bool) -> Result<(), Error> {
+        let Some(cluster) = self.fresh_cluster().await? else { return Ok(()) };
+        if cluster.uid() != self.cluster.uid() {
+            return Err(Error::Outdated { what: "EtcdCluster".to_owned() });
+        }
+        let mut finalizers = cluster.finalizers().to_vec();
+        let had = finalizers.iter().any(|finalizer| finalizer == VOLUMES_FINALIZER);
+        if had == wanted {
+            return Ok(());
+        }
+        finalizers.retain(|finalizer| finalizer != VOLUMES_FINALIZER);
+        if wanted {
+            finalizers.push(VOLUMES_FINALIZER.to_owned());
+        }
+        // The list is replaced as a whole, so it must be the one that was read.
+        let patch = Patch::Merge(json!({
+            "metadata": { "resourceVersion": cluster.resource_version(), "finalizers": finalizers },
+        }));
+        let params = PatchParams { field_manager: Some(labels::MANAGER.to_owned()), ..PatchParams::default() };
+        let (name, clusters) = (self.cluster.name_any(), self.clusters());
+        within("change the finalizers of the EtcdCluster", clusters.patch_metadata(&name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    async fn fresh_cluster(&self) -> Result<Option<EtcdCluster>, Error> {
+        let (name, clusters) = (self.cluster.name_any(), self.clusters());
+        within("read the EtcdCluster", clusters.get_opt(&name)).await
+    }
+
+    fn clusters(&self) -> Api<EtcdCluster> {
+        Api::namespaced(self.client.clone(), &self.namespace())
+    }
+
+    fn namespace(&self) -> String {
+        self.cluster.namespace().unwrap_or_default()
+    }
+}
+
+async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(result) => result.map_err(|source| Error::api(what, source)),
+        Err(_) => Err(Error::Deadline { what: what.to_owned(), limit: DEADLINE }),
+    }
+}
+
+fn resource(kind: Kind) -> ApiResource {
+    use k8s_openapi::api::{apps, coordination, core, policy, rbac};
+    match kind {
+        Kind::ServiceAccount => ApiResource::erase::<core::v1::ServiceAccount>(&()),
+        Kind::Role => ApiResource::erase::<rbac::v1::Role>(&()),
+        Kind::RoleBinding => ApiResource::erase::<rbac::v1::RoleBinding>(&()),
+        Kind::Service => ApiResource::erase::<core::v1::Service>(&()),
+        Kind::Lease => ApiResource::erase::<coordination::v1::Lease>(&()),
+        Kind::EtcdMember => ApiResource::erase::<EtcdMember>(&()),
+        Kind::StatefulSet => ApiResource::erase::<apps::v1::StatefulSet>(&()),
+        Kind::PodDisruptionBudget => ApiResource::erase::<policy::v1::PodDisruptionBudget>(&()),
+    }
+}

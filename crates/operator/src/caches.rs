@@ -1,0 +1,149 @@
+//! What the API server tells us unasked: one watch and one store per kind, limited to objects with a cluster's label.
+//!
+//! Secrets are not among them: to watch them, the operator would need the right to read all Secrets of all namespaces.
+
+use std::fmt::Debug;
+
+use futures::stream::{BoxStream, SelectAll, StreamExt, TryStreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use quorate_api::names::labels;
+use quorate_api::{EtcdCluster, EtcdMember};
+use quorate_core::view::PodFact;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+use crate::wake::{ClusterRef, Facts, LeaseFacts, Version, Wake};
+
+/// An EtcdCluster, or what is left of one that cannot be read.
+pub type GuardedCluster = DeserializeGuard<EtcdCluster>;
+
+/// Clusters that should look again.
+pub type Wakes = SelectAll<BoxStream<'static, Result<ObjectRef<GuardedCluster>, watcher::Error>>>;
+
+/// Everything that is watched in one namespace, or in all.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    pub clusters: Store<GuardedCluster>,
+    pub service_accounts: Store<ServiceAccount>,
+    pub roles: Store<Role>,
+    pub role_bindings: Store<RoleBinding>,
+    pub services: Store<Service>,
+    pub leases: Store<Lease>,
+    /// A member that cannot be read is the trouble of its own cluster.
+    pub members: Store<DeserializeGuard<EtcdMember>>,
+    pub stateful_sets: Store<StatefulSet>,
+    pub budgets: Store<PodDisruptionBudget>,
+    pub pods: Store<Pod>,
+    pub claims: Store<PartialObjectMeta<PersistentVolumeClaim>>,
+}
+
+impl Caches {
+    /// Begins to watch once the stream of wakes is polled.
+    pub fn watch(client: &Client, namespace: Option<&str>) -> (Self, Wakes) {
+        let mut wakes = Wakes::new();
+        let scope = Scope { client, namespace };
+        let caches = Self {
+            clusters: scope.watch(&mut wakes, watcher::Config::default(), ClusterRef::itself, version),
+            service_accounts: scope.watch_owned(&mut wakes, version),
+            roles: scope.watch_owned(&mut wakes, version),
+            role_bindings: scope.watch_owned(&mut wakes, version),
+            services: scope.watch_owned(&mut wakes, version),
+            leases: scope.watch_owned(&mut wakes, LeaseFacts::of),
+            members: scope.watch_owned(&mut wakes, version),
+            stateful_sets: scope.watch_owned(&mut wakes, version),
+            budgets: scope.watch_owned(&mut wakes, version),
+            pods: scope.watch_owned(&mut wakes, |pod: &Pod| PodFact::from(pod)),
+            claims: scope.watch_owned(&mut wakes, version),
+        };
+        (caches, wakes)
+    }
+
+    /// Waits until every store has been filled once. Absence means nothing before.
+    pub async fn filled(&self) -> Result<(), Error> {
+        let ended = |_| Error::WatchesEnded;
+        self.clusters.wait_until_ready().await.map_err(ended)?;
+        self.service_accounts.wait_until_ready().await.map_err(ended)?;
+        self.roles.wait_until_ready().await.map_err(ended)?;
+        self.role_bindings.wait_until_ready().await.map_err(ended)?;
+        self.services.wait_until_ready().await.map_err(ended)?;
+        self.leases.wait_until_ready().await.map_err(ended)?;
+        self.members.wait_until_ready().await.map_err(ended)?;
+        self.stateful_sets.wait_until_ready().await.map_err(ended)?;
+        self.budgets.wait_until_ready().await.map_err(ended)?;
+        self.pods.wait_until_ready().await.map_err(ended)?;
+        self.claims.wait_until_ready().await.map_err(ended)
+    }
+}
+
+fn version<K: Resource>(object: &K) -> Version {
+    Version(object.meta().resource_version.clone())
+}
+
+struct Scope<'a> {
+    client: &'a Client,
+    namespace: Option<&'a str>,
+}
+
+impl Scope<'_> {
+    fn watch_owned<K, F>(&self, wakes: &mut Wakes, facts: fn(&K) -> F) -> Store<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+        F: Facts + Send + 'static,
+    {
+        self.watch(wakes, watcher::Config::default().labels(labels::CLUSTER), ClusterRef::by_label, facts)
+    }
+
+    fn watch<K, F>(
+        &self,
+        wakes: &mut Wakes,
+        config: watcher::Config,
+        cluster: fn(&ObjectMeta) -> Option<ClusterRef>,
+        facts: fn(&K) -> F,
+    ) -> Store<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+        F: Facts + Send + 'static,
+    {
+        let api = match self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::<K>::all(self.client.clone()),
+        };
+        let (store, writer) = reflector::store();
+        let mut wake = Wake::default();
+        let stream = watcher(api, config)
+            .default_backoff()
+            // Half of an object, and nobody here reads it.
+            .modify(|object| object.meta_mut().managed_fields = None)
+            .reflect(writer)
+            .map_ok(move |event| {
+                let clusters = wake.on(&event, |object| (object.meta(), cluster(object.meta()), facts(object)));
+                let refs = clusters.into_iter().map(|cluster| ObjectRef::new(&cluster.name).within(&cluster.namespace));
+                futures::stream::iter(refs.map(Ok).collect::<Vec<_>>())
+            })
+            .try_flatten();
+        wakes.push(stream.boxed());
+        store
+    }
+}

@@ -1,0 +1,272 @@
+//! The Secrets that hold certificates: made once, read by name, and never listed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource, ResourceExt};
+use quorate_api::EtcdCluster;
+use quorate_api::names::{annotations, labels, secrets};
+use quorate_api::tls::TlsMode;
+use quorate_core::View;
+use quorate_core::build::certificates::CertificateRequest;
+use quorate_core::view::CertificateFact;
+
+use crate::error::Error;
+use crate::pki::{self, Authority, Issued};
+
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const AUTHORITY: &str = "ca.crt";
+const TLS_TYPE: &str = "kubernetes.io/tls";
+
+/// How long a Secret is taken to exist without asking again. Secrets are not watched, so this is how long one that was
+/// deleted by hand stays away.
+const KNOWN_FOR: Duration = Duration::from_secs(120);
+
+/// What is known about certificates, by namespace and Secret.
+#[derive(Debug, Default)]
+pub struct Certificates {
+    known: Mutex<HashMap<(String, String), Known>>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    cluster_uid: String,
+    fact: CertificateFact,
+    until: Instant,
+}
+
+impl Certificates {
+    /// Adds the certificates that exist to a view.
+    pub async fn add_to(&self, client: &Client, view: &mut View) -> Result<(), Error> {
+        if view.cluster.spec.tls.mode != TlsMode::Managed {
+            return Ok(());
+        }
+        let cluster = &view.cluster;
+        let facts = names_of(&cluster.name_any()).into_iter().map(|name| async move {
+            let fact = self.fact(client, cluster, &name).await?;
+            Ok::<_, Error>(fact.map(|fact| (name, fact)))
+        });
+        view.certificates = futures::future::try_join_all(facts).await?.into_iter().flatten().collect();
+        Ok(())
+    }
+
+    async fn fact(&self, client: &Client, cluster: &EtcdCluster, name: &str) -> Result<Option<CertificateFact>, Error> {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let cluster_uid = cluster.uid().unwrap_or_default();
+        let key = (namespace.clone(), name.to_owned());
+        let now = Instant::now();
+        let known =
+            self.lock().get(&key).filter(|known| known.cluster_uid == cluster_uid && now < known.until).cloned();
+        if let Some(known) = known {
+            return Ok(Some(known.fact));
+        }
+        // The metadata alone: what is in the Secret does not leave the API server.
+        let api = Api::<Secret>::namespaced(client.clone(), &namespace);
+        let found =
+            api.get_metadata_opt(name).await.map_err(|source| Error::api(format!("read Secret {name}"), source))?;
+        let fact = found.and_then(|secret| read_fact(&secret.metadata, &cluster_uid));
+        match &fact {
+            Some(fact) => self.lock().insert(key, Known { cluster_uid, fact: fact.clone(), until: now + KNOWN_FOR }),
+            None => self.lock().remove(&key),
+        };
+        Ok(fact)
+    }
+
+    /// Forgets the Secrets of a cluster that is gone.
+    pub fn forget(&self, namespace: &str, cluster: &str) {
+        let names = names_of(cluster);
+        self.lock().retain(|(place, name), _| place != namespace || !names.contains(name));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn names_of(cluster: &str) -> [String; 7] {
+    [
+        secrets::peer_ca(cluster),
+        secrets::client_ca(cluster),
+        secrets::peer(cluster),
+        secrets::server(cluster),
+        secrets::agent(cluster),
+        secrets::operator(cluster),
+        secrets::client(cluster),
+    ]
+}
+
+/// What the annotations say, if the Secret belongs to this very cluster. That of an earlier cluster of the same name is
+/// about to be collected and counts as absent.
+fn read_fact(metadata: &ObjectMeta, cluster_uid: &str) -> Option<CertificateFact> {
+    if !is_owned_by(metadata, cluster_uid) || metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let annotation = |key: &str| metadata.annotations.as_ref()?.get(key);
+    Some(CertificateFact {
+        serial: annotation(annotations::CERTIFICATE_SERIAL)?.clone(),
+        not_before: annotation(annotations::CERTIFICATE_NOT_BEFORE)?.parse().ok()?,
+        not_after: annotation(annotations::CERTIFICATE_NOT_AFTER)?.parse().ok()?,
+    })
+}
+
+fn is_owned_by(metadata: &ObjectMeta, uid: &str) -> bool {
+    metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid && !uid.is_empty())
+}
+
+/// Makes the certificate and its Secret. An existing Secret is never overwritten.
+pub async fn issue(
+    client: &Client,
+    cluster: &EtcdCluster,
+    request: &CertificateRequest,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let api = Api::<Secret>::namespaced(client.clone(), &cluster.namespace().unwrap_or_default());
+    let failed = |source| Error::Pki { secret: request.secret.clone(), source };
+    let issued = match &request.issuer {
+        None => pki::issue(request, None, now).map_err(failed)?,
+        Some(issuer) => {
+            let secret = read_authority(&api, cluster, issuer).await?;
+            let authority =
+                Authority { secret: issuer, certificate_pem: text(&secret, CERTIFICATE), key_pem: text(&secret, KEY) };
+            pki::issue(request, Some(&authority), now).map_err(failed)?
+        }
+    };
+    let created = api
+        .create(
+            &PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..PostParams::default() },
+            &secret(cluster, request, issued),
+        )
+        .await;
+    match created {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+            taken_unless_ours(&api, cluster, request).await
+        }
+        Err(source) => Err(Error::api(format!("create Secret {}", request.secret), source)),
+    }
+}
+
+/// Somebody was faster: this operator before it died, or a stranger.
+async fn taken_unless_ours(
+    api: &Api<Secret>,
+    cluster: &EtcdCluster,
+    request: &CertificateRequest,
+) -> Result<(), Error> {
+    let name = &request.secret;
+    let found = api.get_metadata_opt(name).await.map_err(|source| Error::api(format!("read Secret {name}"), source))?;
+    let uid = cluster.uid().unwrap_or_default();
+    match found {
+        Some(secret) if read_fact(&secret.metadata, &uid).is_some() => Ok(()),
+        Some(_) => Err(Error::SecretTaken { name: name.clone() }),
+        None => Err(Error::Outdated { what: format!("Secret {name}") }),
+    }
+}
+
+async fn read_authority(api: &Api<Secret>, cluster: &EtcdCluster, name: &str) -> Result<Secret, Error> {
+    let found = api.get_opt(name).await.map_err(|source| Error::api(format!("read Secret {name}"), source))?;
+    let secret = found.ok_or_else(|| Error::Outdated { what: format!("Secret {name}") })?;
+    if is_owned_by(&secret.metadata, &cluster.uid().unwrap_or_default()) {
+        Ok(secret)
+    } else {
+        Err(Error::SecretTaken { name: name.to_owned() })
+    }
+}
+
+fn text<'a>(secret: &'a Secret, key: &str) -> &'a str {
+    let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice());
+    std::str::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
+}
+
+fn secret(cluster: &EtcdCluster, request: &CertificateRequest, issued: Issued) -> Secret {
+    let name = cluster.name_any();
+    let bytes = |pem: String| ByteString(pem.into_bytes());
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(request.secret.clone()),
+            namespace: cluster.namespace(),
+            labels: Some(BTreeMap::from([
+                (labels::CLUSTER.to_owned(), name.clone()),
+                (labels::NAME.to_owned(), "etcd".to_owned()),
+                (labels::INSTANCE.to_owned(), name),
+                (labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned()),
+            ])),
+            annotations: Some(BTreeMap::from([
+                (annotations::CERTIFICATE_SERIAL.to_owned(), issued.serial),
+                (annotations::CERTIFICATE_NOT_BEFORE.to_owned(), issued.not_before.to_string()),
+                (annotations::CERTIFICATE_NOT_AFTER.to_owned(), issued.not_after.to_string()),
+                (annotations::CERTIFICATE_SUBJECT.to_owned(), subject(request)),
+            ])),
+            owner_references: cluster.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(TLS_TYPE.to_owned()),
+        data: Some(BTreeMap::from([
+            (CERTIFICATE.to_owned(), bytes(issued.certificate_pem)),
+            (KEY.to_owned(), bytes(issued.key_pem)),
+            (AUTHORITY.to_owned(), bytes(issued.authority_pem)),
+        ])),
+        ..Secret::default()
+    }
+}
+
+/// A digest of what the certificate is valid for, so that a later release can tell which to issue anew.
+fn subject(request: &CertificateRequest) -> String {
+    use std::fmt::Write;
+    let names = [&[request.common_name.clone()][..], &request.dns_names, &request.ip_addresses].concat().join("\n");
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(names.as_bytes());
+    digest.iter().take(8).fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_api::EtcdClusterSpec;
+    use quorate_core::build::certificates::Purpose;
+
+    fn cluster(uid: &str) -> EtcdCluster {
+        let mut cluster = EtcdCluster::new("etcd", EtcdClusterSpec::default());
+        cluster.metadata.namespace = Some("default".to_owned());
+        cluster.metadata.uid = Some(uid.to_owned());
+        cluster
+    }
+
+    fn authority() -> CertificateRequest {
+        CertificateRequest {
+            secret: secrets::peer_ca("etcd"),
+            purpose: Purpose::Authority,
+            issuer: None,
+            common_name: "etcd-peer-ca".to_owned(),
+            dns_names: Vec::new(),
+            ip_addresses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read_back() {
+        let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
+        let (serial, not_after) = (issued.serial.clone(), issued.not_after);
+        let secret = secret(&cluster("a"), &authority(), issued);
+        let fact = read_fact(&secret.metadata, "a").unwrap();
+        assert_eq!((fact.serial, fact.not_after), (serial, not_after));
+        assert!(text(&secret, KEY).starts_with("-----BEGIN PRIVATE KEY-----"));
+    }
+
+    #[test]
+    fn the_secret_of_an_earlier_cluster_counts_as_absent() {
+        let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
+        let secret = secret(&cluster("old"), &authority(), issued);
+        assert_eq!(read_fact(&secret.metadata, "new"), None);
+        assert_eq!(read_fact(&ObjectMeta { owner_references: None, ..secret.metadata }, ""), None);
+    }
+}

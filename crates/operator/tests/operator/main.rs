@@ -1,0 +1,5 @@
+//! What the operator sends to the API server, checked against scripted answers, and what it ships.
+
+mod install;
+mod requests;
+mod script;

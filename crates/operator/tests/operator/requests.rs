@@ -1,0 +1,201 @@
+//! Guards, preconditions and order.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use quorate_api::member::{EtcdMemberSpec, Ticket};
+use quorate_api::status::{EtcdClusterStatus, Latch, LatchState};
+use quorate_api::{EtcdCluster, EtcdClusterSpec, EtcdMember};
+use quorate_core::build::certificates::{CertificateRequest, Purpose};
+use quorate_core::{Action, Decision, Effect, Guard, Kind, ObjectKey, Reason};
+use quorate_operator::act::Actor;
+use quorate_operator::election::Claim;
+use quorate_operator::error::Error;
+use serde_json::{Value, json};
+
+use crate::script::{expect, failure, scripted};
+
+const GET_CLUSTER: &str = "GET /apis/quorate.dev/v1alpha1/namespaces/default/etcdclusters/etcd";
+const GET_CLAIM: &str = "GET /api/v1/namespaces/default/persistentvolumeclaims/data-etcd-0";
+const DELETE_CLAIM: &str = "DELETE /api/v1/namespaces/default/persistentvolumeclaims/data-etcd-0";
+const APPLY_MEMBER: &str = "PATCH /apis/quorate.dev/v1alpha1/namespaces/default/etcdmembers/etcd-0";
+
+fn cluster(latch: LatchState) -> EtcdCluster {
+    let mut cluster = EtcdCluster::new("etcd", EtcdClusterSpec::default());
+    cluster.metadata.namespace = Some("default".to_owned());
+    cluster.metadata.uid = Some("cluster-uid".to_owned());
+    cluster.metadata.resource_version = Some("7".to_owned());
+    let latch = Latch { state: latch, epoch: 1, since: Time(Timestamp::UNIX_EPOCH), cluster_id: None };
+    cluster.status = Some(EtcdClusterStatus { latch: Some(latch), ..EtcdClusterStatus::default() });
+    cluster
+}
+
+fn deleting() -> EtcdCluster {
+    let mut cluster = cluster(LatchState::Formed);
+    cluster.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    cluster
+}
+
+fn found(cluster: &EtcdCluster) -> (u16, Value) {
+    (200, serde_json::to_value(cluster).unwrap())
+}
+
+fn metadata(kind: &str, uid: &str) -> (u16, Value) {
+    let body = json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": { "name": kind, "uid": uid, "resourceVersion": "42" },
+    });
+    (200, body)
+}
+
+fn ticket() -> Action {
+    let ticket = Ticket::Bootstrap { epoch: 1, token: "t".to_owned(), initial_cluster: Vec::new() };
+    let mut member = EtcdMember::new("etcd-0", EtcdMemberSpec { cluster: "etcd".to_owned(), ordinal: 0, ticket });
+    member.metadata.namespace = Some("default".to_owned());
+    let guard = Guard::BootstrapOpen { cluster_uid: "cluster-uid".to_owned(), epoch: 1 };
+    Action { reason: Reason::BootstrapAllowed, effect: Effect::Apply { object: Box::new(member.into()), guard } }
+}
+
+fn delete_claim() -> Action {
+    let guard = Guard::ClusterDeleting { cluster_uid: "cluster-uid".to_owned(), object_uid: "claim-uid".to_owned() };
+    let effect = Effect::DeleteClaim { name: "data-etcd-0".to_owned(), guard };
+    Action { reason: Reason::VolumesGoWithCluster, effect }
+}
+
+async fn take(
+    script: Vec<crate::script::Exchange>,
+    viewed: &EtcdCluster,
+    actions: &[Action],
+) -> (usize, Result<(), Error>) {
+    let (client, server) = scripted(script);
+    let claim = Claim::always();
+    let (done, result) = Actor { client: &client, claim: &claim, cluster: viewed }.take(actions).await;
+    drop(client);
+    server.await.unwrap();
+    (done.len(), result)
+}
+
+#[tokio::test]
+async fn a_ticket_is_applied_only_after_the_latch_was_read_again() {
+    let viewed = cluster(LatchState::Issued);
+    let script = vec![
+        expect(GET_CLUSTER, found(&viewed)),
+        expect(
+            APPLY_MEMBER,
+            (200, json!({ "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdMember", "metadata": {} })),
+        )
+        .checked(|query, body| {
+            assert!(query.contains("fieldManager=quorate") && query.contains("force=true"), "{query}");
+            assert!(body.get("status").is_none(), "the status is the agent's");
+        }),
+    ];
+    let (done, result) = take(script, &viewed, &[ticket()]).await;
+    result.unwrap();
+    assert_eq!(done, 1);
+}
+
+#[tokio::test]
+async fn a_latch_that_closed_meanwhile_stops_the_pass_before_the_ticket() {
+    let script = vec![expect(GET_CLUSTER, found(&cluster(LatchState::Formed)))];
+    let (done, result) = take(script, &cluster(LatchState::Issued), &[ticket(), ticket()]).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+    assert_eq!(done, 0);
+}
+
+#[tokio::test]
+async fn a_volume_is_deleted_by_identity_and_version() {
+    let script = vec![
+        expect(GET_CLAIM, metadata("data-etcd-0", "claim-uid")),
+        expect(GET_CLUSTER, found(&deleting())),
+        expect(
+            DELETE_CLAIM,
+            (200, json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200, "message": "", "reason": "" })),
+        )
+        .checked(|_, body| {
+            assert_eq!(body["preconditions"], json!({ "uid": "claim-uid", "resourceVersion": "42" }));
+        }),
+    ];
+    let (done, result) = take(script, &deleting(), &[delete_claim()]).await;
+    result.unwrap();
+    assert_eq!(done, 1);
+}
+
+#[tokio::test]
+async fn a_volume_of_the_same_name_that_is_another_one_stays() {
+    let script = vec![expect(GET_CLAIM, metadata("data-etcd-0", "new-uid")), expect(GET_CLUSTER, found(&deleting()))];
+    let (done, result) = take(script, &deleting(), &[delete_claim()]).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+    assert_eq!(done, 0);
+}
+
+#[tokio::test]
+async fn the_volumes_of_a_cluster_that_is_no_longer_deleted_stay() {
+    let script = vec![
+        expect(
+            "GET /api/v1/namespaces/default/persistentvolumeclaims/data-etcd-0",
+            metadata("data-etcd-0", "claim-uid"),
+        ),
+        expect(GET_CLUSTER, failure(404, "NotFound")),
+    ];
+    let (_, result) = take(script, &deleting(), &[delete_claim()]).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn what_is_gone_already_counts_as_deleted() {
+    let script =
+        vec![expect("GET /apis/coordination.k8s.io/v1/namespaces/default/leases/etcd-4", failure(404, "NotFound"))];
+    let effect = Effect::Delete { key: ObjectKey::new(Kind::Lease, "etcd-4"), guard: Guard::Uid("x".to_owned()) };
+    let action = Action { reason: Reason::ObjectSuperfluous, effect };
+    let (done, result) = take(script, &cluster(LatchState::Formed), &[action]).await;
+    result.unwrap();
+    assert_eq!(done, 1);
+}
+
+#[tokio::test]
+async fn the_status_carries_the_version_that_was_viewed_and_a_conflict_ends_the_pass() {
+    let viewed = cluster(LatchState::Issued);
+    let (client, server) = scripted(vec![
+        expect("PUT /apis/quorate.dev/v1alpha1/namespaces/default/etcdclusters/etcd/status", failure(409, "Conflict"))
+            .checked(|_, body| assert_eq!(body["metadata"]["resourceVersion"], "7")),
+    ]);
+    let status = EtcdClusterStatus { replicas: 3, ..viewed.status.clone().unwrap() };
+    let decision = Decision { actions: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
+    let claim = Claim::always();
+    let result = Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_equal_status_is_not_written() {
+    let viewed = cluster(LatchState::Issued);
+    let (client, server) = scripted(Vec::new());
+    let status = viewed.status.clone().unwrap();
+    let decision = Decision { actions: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
+    let claim = Claim::always();
+    assert!(!Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await.unwrap());
+    server.await.unwrap();
+}
+
+fn authority() -> Action {
+    let request = CertificateRequest {
+        secret: "etcd-peer-ca".to_owned(),
+        purpose: Purpose::Authority,
+        issuer: None,
+        common_name: "etcd-peer-ca".to_owned(),
+        dns_names: Vec::new(),
+        ip_addresses: Vec::new(),
+    };
+    Action { reason: Reason::CertificateMissing, effect: Effect::IssueCertificate(request) }
+}
+
+#[tokio::test]
+async fn a_secret_of_somebody_else_is_not_overwritten() {
+    let script = vec![
+        expect("POST /api/v1/namespaces/default/secrets", failure(409, "AlreadyExists")),
+        expect("GET /api/v1/namespaces/default/secrets/etcd-peer-ca", metadata("etcd-peer-ca", "x")),
+    ];
+    let (done, result) = take(script, &cluster(LatchState::Issued), &[authority()]).await;
+    assert!(matches!(result, Err(Error::SecretTaken { .. })), "{result:?}");
+    assert_eq!(done, 0);
+}
