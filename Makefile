@@ -32,26 +32,21 @@ kubeconfig: ## Print the path of the running bed's kubeconfig
 kubectl: ## kubectl on the running bed: make kubectl ARGS='get nodes'
 	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl $(ARGS)
 
+# One set of features for all tests, so that one build serves them all.
+TESTS := $(CARGO) test --release --workspace \
+  --features quorate-cli/real-etcd,quorate-etcd/client,quorate-etcd/real-etcd,quorate-testbed/bed
+
 .PHONY: test
-test: require-root lint test-unit test-etcd test-bed ## Everything: lint, unit tests, tests against real etcd and on real beds
+test: require-linux require-root lint ## Everything: lint, unit tests, tests against real etcd and on real beds
+	@scripts/timed "building the tests" $(TESTS) --no-run --quiet
+	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(AS_ROOT) $(TESTBED) build
+	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
+	  scripts/timed "all tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS)
 	@echo "all tests passed"
 
 .PHONY: test-unit
 test-unit: require-rust ## What needs neither root nor Go
 	@scripts/timed "unit tests" $(CARGO) test --release --workspace
-
-.PHONY: test-etcd
-test-etcd: testbed ## The file formats and the client against real etcd 3.5, 3.6 and 3.7
-	@scripts/timed "building etcd" $(TESTBED) etcd-binaries > /dev/null
-	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) scripts/timed "tests against etcd" $(CARGO) test --release --workspace \
-	  --features quorate-etcd/real-etcd,quorate-etcd/client,quorate-cli/real-etcd --test '*against*'
-
-.PHONY: test-bed
-test-bed: require-root testbed ## The tests that start real beds (root)
-	@scripts/timed "programs of the bed" $(AS_ROOT) $(TESTBED) build
-	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
-	  scripts/timed "tests on beds" $(AS_ROOT) $(CARGO) test --release --workspace --features quorate-testbed/bed \
-	  $(patsubst crates/testbed/tests/%.rs,--test %,$(wildcard crates/testbed/tests/*.rs))
 
 .PHONY: lint
 lint: require-rust ## Format, clippy and, where cargo-deny is installed, licences and banned crates
