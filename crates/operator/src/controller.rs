@@ -15,7 +15,7 @@ use quorate_api::EtcdCluster;
 use quorate_core::view::Platform;
 use quorate_core::{Decision, View, decide};
 
-use crate::act::Actor;
+use crate::act::{Actor, is_written};
 use crate::caches::{Caches, GuardedCluster, Wakes};
 use crate::election::Claim;
 use crate::error::{Error, chain};
@@ -168,13 +168,13 @@ async fn look(cluster: EtcdCluster, operator: &Operator) -> Result<(View, Decisi
 }
 
 fn is_settled(view: &View, decision: &Decision) -> bool {
-    decision.actions.is_empty() && view.cluster.status.as_ref() == Some(&decision.status)
+    decision.actions.is_empty() && is_written(&view.cluster, &decision.status)
 }
 
 async fn act(view: &View, decision: &Decision, operator: &Operator) -> Result<(), Error> {
     let actor = Actor { client: &operator.client, claim: &operator.claim, cluster: &view.cluster };
     if actor.write_status(decision).await? {
-        operator.events.turned(&view.cluster, &decision.status);
+        operator.events.changed(&view.cluster, &decision.events);
     }
     let (done, result) = actor.take(&decision.actions).await;
     for action in &done {

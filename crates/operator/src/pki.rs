@@ -71,6 +71,8 @@ pub fn issue(
     now: Timestamp,
 ) -> Result<Issued, PkiError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    // Certificates know no fractions of a second.
+    let now = Timestamp::from_second(now.as_second()).map_err(|_| PkiError::BadLifetime)?;
     let not_before = now.checked_sub(BACKDATED).map_err(|_| PkiError::BadLifetime)?;
     let life = if request.purpose == Purpose::Authority { AUTHORITY_LIFE } else { LEAF_LIFE };
     let not_after = now.checked_add(life).map_err(|_| PkiError::BadLifetime)?;
