@@ -43,7 +43,9 @@ impl Events {
 
     /// Tells what was done in a pass.
     pub fn acted(&self, cluster: &EtcdCluster, done: &[&Action]) {
-        of_actions(done).into_iter().for_each(|event| self.send(cluster, event));
+        for event in of_actions(done) {
+            self.send(cluster, event);
+        }
     }
 
     /// Tells what a new status says.
@@ -67,18 +69,17 @@ fn of_actions(done: &[&Action]) -> Vec<Event> {
     let event = |(reason, targets): (Reason, Vec<String>)| {
         let note = format!("{}: {}", targets.join(", "), reason.sentence());
         // Repetitions are counted by what is in here, and not by the note.
-        let action = targets.first().filter(|_| targets.len() == 1).cloned();
-        build(reason.severity(), reason.as_str(), &note, action.unwrap_or_else(|| format!("{} objects", targets.len())))
+        build(reason.severity(), reason.as_str(), &note, &targets.join(", "))
     };
     targets.into_iter().map(event).collect()
 }
 
 fn of_change(change: &quorate_core::Event) -> Event {
     let reason = change.reason;
-    build(reason.severity(), reason.as_str(), &change.message, change.message.clone())
+    build(reason.severity(), reason.as_str(), &change.message, &change.message)
 }
 
-fn build(severity: Severity, reason: &str, note: &str, action: String) -> Event {
+fn build(severity: Severity, reason: &str, note: &str, action: &str) -> Event {
     Event {
         type_: match severity {
             Severity::Normal => EventType::Normal,
@@ -86,7 +87,7 @@ fn build(severity: Severity, reason: &str, note: &str, action: String) -> Event 
         },
         reason: reason.to_owned(),
         note: Some(shortened(note, LONGEST_NOTE)),
-        action: shortened(&action, LONGEST_ACTION),
+        action: shortened(action, LONGEST_ACTION),
         secondary: None,
     }
 }

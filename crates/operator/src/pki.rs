@@ -92,7 +92,7 @@ pub fn issue(
     };
     let authority_pem =
         authority.map_or_else(|| certificate_pem.clone(), |authority| authority.certificate_pem.to_owned());
-    let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
+    let serial = format!("{:032x}", u128::from_be_bytes(serial));
     Ok(Issued { certificate_pem, key_pem: key.serialize_pem(), authority_pem, serial, not_before, not_after })
 }
 
