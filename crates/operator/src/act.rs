@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
 use quorate_api::names::{VOLUMES_FINALIZER, labels};
-use quorate_api::{EtcdCluster, EtcdMember};
+use quorate_api::{EtcdCluster, EtcdClusterStatus, EtcdMember};
 use quorate_core::{Action, Decision, Effect, Guard, Kind, Object, ObjectKey, Reason};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::election::Claim;
 use crate::error::Error;
@@ -31,7 +31,7 @@ pub struct Actor<'a> {
 impl Actor<'_> {
     /// Writes the status, if it differs. Fails if the EtcdCluster has changed since it was viewed.
     pub async fn write_status(&self, decision: &Decision) -> Result<bool, Error> {
-        if self.cluster.status.as_ref() == Some(&decision.status) {
+        if is_written(self.cluster, &decision.status) {
             return Ok(false);
         }
         self.claim.check()?;
@@ -101,8 +101,16 @@ impl Actor<'_> {
         let params = if reason == Reason::ObjectMissing { params } else { params.force() };
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace(), &resource(kind));
         let patch = Patch::Apply(object);
-        within(&what, api.patch(&name, &params, &patch)).await?;
-        Ok(())
+        match within(&what, api.patch(&name, &params, &patch)).await {
+            Err(Error::Api { source: kube::Error::Api(status), .. })
+                if status.code == 422 && kind == Kind::EtcdMember =>
+            {
+                let only_ours = Patch::Merge(only_this_ticket(object));
+                within(&what, api.patch(&name, &PatchParams::default(), &only_ours)).await?;
+                within(&what, api.patch(&name, &params, &patch)).await.map(|_| ())
+            }
+            result => result.map(|_| ()),
+        }
     }
 
     /// Deletes exactly the object that a live read just showed, and only if the guard holds for it.
@@ -162,6 +170,26 @@ impl Actor<'_> {
     fn namespace(&self) -> String {
         self.cluster.namespace().unwrap_or_default()
     }
+}
+
+/// Whether the EtcdCluster has this status already, as it is written: times lose their fractions on the way.
+pub fn is_written(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> bool {
+    let as_written = |status: &EtcdClusterStatus| serde_json::to_value(status).ok();
+    cluster.status.as_ref().is_some_and(|before| before == status || as_written(before) == as_written(status))
+}
+
+/// Removes the tickets that somebody else has put beside ours. Apply leaves them where they are, and two are not valid.
+fn only_this_ticket(member: &Object) -> Value {
+    let mut tickets: Map<String, Value> = ["bootstrap", "join", "restore", "resume", "hold"]
+        .map(|kind| (kind.to_owned(), Value::Null))
+        .into_iter()
+        .collect();
+    if let Object::EtcdMember(member) = member
+        && let Ok(Value::Object(ours)) = serde_json::to_value(&member.spec.ticket)
+    {
+        tickets.extend(ours);
+    }
+    json!({ "spec": { "ticket": Value::Object(tickets) } })
 }
 
 async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {

@@ -15,7 +15,7 @@ use quorate_api::EtcdCluster;
 use quorate_core::view::Platform;
 use quorate_core::{Decision, View, decide};
 
-use crate::act::Actor;
+use crate::act::{Actor, is_written};
 use crate::caches::{Caches, GuardedCluster, Wakes};
 use crate::election::Claim;
 use crate::error::{Error, chain};
@@ -31,7 +31,7 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Somebody else was faster: look again soon.
 const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const LAST_RETRY: Duration = Duration::from_mins(1);
 /// A requeue for a moment in the past, or right now, would spin.
 const SOONEST: Duration = Duration::from_millis(100);
 
@@ -90,9 +90,8 @@ type Outcome = Result<(ObjectRef<GuardedCluster>, Requeue), controller::Error<Er
 
 fn log(result: &Outcome) {
     match result {
-        Ok(_) => {}
-        // Its own objects are the last that are heard of a deleted cluster.
-        Err(controller::Error::ObjectNotFound(_)) => {}
+        // The objects of a deleted cluster are heard of after it is gone.
+        Ok(_) | Err(controller::Error::ObjectNotFound(_)) => {}
         Err(controller::Error::ReconcilerFailed(error, cluster)) if error.is_expected() => {
             tracing::debug!(cluster = cluster.name, error = chain(error), "looking again");
         }
@@ -111,7 +110,7 @@ fn log(result: &Outcome) {
 async fn pass(object: Arc<GuardedCluster>, operator: Arc<Operator>) -> Result<Requeue, Error> {
     let started = tokio::time::Instant::now();
     let result = match &object.0 {
-        Ok(cluster) => reconcile(cluster, &operator).await,
+        Ok(cluster) => Box::pin(reconcile(cluster, &operator)).await,
         Err(InvalidObject { error, metadata }) => malformed::report(&operator.client, &operator.claim, metadata, error)
             .await
             .map(|changed| (changed, LAST_RETRY)),
@@ -168,13 +167,13 @@ async fn look(cluster: EtcdCluster, operator: &Operator) -> Result<(View, Decisi
 }
 
 fn is_settled(view: &View, decision: &Decision) -> bool {
-    decision.actions.is_empty() && view.cluster.status.as_ref() == Some(&decision.status)
+    decision.actions.is_empty() && is_written(&view.cluster, &decision.status)
 }
 
 async fn act(view: &View, decision: &Decision, operator: &Operator) -> Result<(), Error> {
     let actor = Actor { client: &operator.client, claim: &operator.claim, cluster: &view.cluster };
     if actor.write_status(decision).await? {
-        operator.events.turned(&view.cluster, &decision.status);
+        operator.events.changed(&view.cluster, &decision.events);
     }
     let (done, result) = actor.take(&decision.actions).await;
     for action in &done {
@@ -189,6 +188,7 @@ fn wait(requeue: SignedDuration) -> Duration {
 }
 
 /// Waits longer after each failure in a row.
+#[expect(clippy::needless_pass_by_value, reason = "the signature is given")]
 fn after_error(object: Arc<GuardedCluster>, error: &Error, operator: Arc<Operator>) -> Requeue {
     if error.is_expected() {
         return Requeue::requeue(AFTER_CONFLICT);

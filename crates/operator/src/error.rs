@@ -76,6 +76,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         text.push_str(": ");
+        // Its own text says everything three times.
+        if let Some(kube::Error::Api(status)) = cause.downcast_ref() {
+            text.push_str(&status.message);
+            break;
+        }
         text.push_str(&cause.to_string());
         source = cause.source();
     }

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use quorate_api::EtcdCluster;
-use quorate_api::status::EtcdClusterStatus;
 use quorate_core::{Action, Reason, Severity};
 use tokio::sync::mpsc;
 
@@ -18,6 +17,7 @@ use crate::error::chain;
 const QUEUE: usize = 256;
 /// The longest note that the API accepts.
 const LONGEST_NOTE: usize = 1024;
+const LONGEST_ACTION: usize = 128;
 
 /// Where events go.
 #[derive(Clone, Debug)]
@@ -43,14 +43,14 @@ impl Events {
 
     /// Tells what was done in a pass.
     pub fn acted(&self, cluster: &EtcdCluster, done: &[&Action]) {
-        of_actions(done).into_iter().for_each(|event| self.send(cluster, event));
-    }
-
-    /// Tells that the cluster is now in another phase, or in the same one for another reason.
-    pub fn turned(&self, cluster: &EtcdCluster, now: &EtcdClusterStatus) {
-        if let Some(event) = of_status(cluster.status.as_ref(), now) {
+        for event in of_actions(done) {
             self.send(cluster, event);
         }
+    }
+
+    /// Tells what a new status says.
+    pub fn changed(&self, cluster: &EtcdCluster, changes: &[quorate_core::Event]) {
+        changes.iter().map(of_change).for_each(|event| self.send(cluster, event));
     }
 
     fn send(&self, cluster: &EtcdCluster, event: Event) {
@@ -69,41 +69,36 @@ fn of_actions(done: &[&Action]) -> Vec<Event> {
     let event = |(reason, targets): (Reason, Vec<String>)| {
         let note = format!("{}: {}", targets.join(", "), reason.sentence());
         // Repetitions are counted by what is in here, and not by the note.
-        let action = targets.first().filter(|_| targets.len() == 1).cloned();
-        build(reason.severity(), reason.as_str(), &note, action.unwrap_or_else(|| format!("{} objects", targets.len())))
+        build(reason.severity(), reason.as_str(), &note, &targets.join(", "))
     };
     targets.into_iter().map(event).collect()
 }
 
-fn of_status(before: Option<&EtcdClusterStatus>, now: &EtcdClusterStatus) -> Option<Event> {
-    let reason = now.reason.as_deref()?;
-    let is_same = before.is_some_and(|before| before.phase == now.phase && before.reason == now.reason);
-    if is_same {
-        return None;
-    }
-    let known = Reason::ALL.iter().find(|known| known.as_str() == reason);
-    let severity = known.map_or(Severity::Warning, |known| known.severity());
-    let phase = now.phase.map_or_else(String::new, |phase| format!("{phase:?}"));
-    Some(build(severity, reason, now.message.as_deref().unwrap_or_default(), phase))
+fn of_change(change: &quorate_core::Event) -> Event {
+    let reason = change.reason;
+    build(reason.severity(), reason.as_str(), &change.message, &change.message)
 }
 
-fn build(severity: Severity, reason: &str, note: &str, action: String) -> Event {
+fn build(severity: Severity, reason: &str, note: &str, action: &str) -> Event {
     Event {
         type_: match severity {
             Severity::Normal => EventType::Normal,
             Severity::Warning => EventType::Warning,
         },
         reason: reason.to_owned(),
-        note: Some(note.chars().take(LONGEST_NOTE / 4).collect()),
-        action: action.chars().take(128).collect(),
+        note: Some(shortened(note, LONGEST_NOTE)),
+        action: shortened(action, LONGEST_ACTION),
         secondary: None,
     }
+}
+
+fn shortened(text: &str, bytes: usize) -> String {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_api::status::ClusterPhase;
     use quorate_core::Effect;
 
     fn action(reason: Reason, name: &str) -> Action {
@@ -122,16 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_counts_is_not_an_event_each_time() {
-        let status = |reason: Reason, message: &str| EtcdClusterStatus {
-            phase: Some(ClusterPhase::Degraded),
-            reason: Some(reason.to_string()),
-            message: Some(message.to_owned()),
-            ..EtcdClusterStatus::default()
-        };
-        let before = status(Reason::NotAllMembersReady, "4 of 5");
-        assert!(of_status(Some(&before), &status(Reason::NotAllMembersReady, "3 of 5")).is_none());
-        assert!(of_status(Some(&before), &status(Reason::QuorumLost, "2 of 5")).is_some());
-        assert!(of_status(None, &before).is_some());
+    fn a_long_note_is_cut_between_characters() {
+        assert_eq!(shortened("aé", 2), "a");
+        assert_eq!(shortened("aé", 9), "aé");
     }
 }

@@ -8,10 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use quorate_api::EtcdCluster;
-use quorate_api::conditions::{self, ConditionType, Verdict};
 use quorate_api::names::labels;
-use quorate_api::status::ClusterPhase;
-use quorate_core::Reason;
 use serde_json::{Value, json};
 
 use crate::election::Claim;
@@ -50,27 +47,14 @@ fn status(before: Option<&Value>, generation: Option<i64>, defect: &str, now: Ti
     if before["message"] == message.as_str() && before["observedGeneration"] == json!(generation) {
         return None;
     }
-    let mut all = serde_json::from_value::<Vec<Condition>>(before["conditions"].clone()).unwrap_or_default();
-    let verdict = Verdict {
-        type_: ConditionType::Degraded,
-        status: Some(true),
-        reason: Reason::SpecInvalid.as_str(),
-        message: message.clone(),
-        observed_generation: generation,
-    };
-    conditions::set(&mut all, verdict, now);
-    Some(json!({
-        "observedGeneration": generation,
-        "phase": ClusterPhase::Invalid,
-        "reason": Reason::SpecInvalid,
-        "message": message,
-        "conditions": all,
-    }))
+    let known = serde_json::from_value::<Vec<Condition>>(before["conditions"].clone()).unwrap_or_default();
+    serde_json::to_value(quorate_core::malformed(&message, generation, known, now)).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_api::conditions::{self, ConditionType, Verdict};
 
     #[test]
     fn it_is_said_once_and_conditions_stay() {

@@ -62,7 +62,9 @@ where
 }
 
 fn insert_all<K: Into<Object>>(view: &mut View, objects: Vec<K>) {
-    objects.into_iter().for_each(|object| view.insert(object));
+    for object in objects {
+        view.insert(object);
+    }
 }
 
 /// Adds objects that have a name the cluster needs and are not in the caches: others may own them, or a hand has removed

@@ -71,6 +71,8 @@ pub fn issue(
     now: Timestamp,
 ) -> Result<Issued, PkiError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    // Certificates know no fractions of a second.
+    let now = Timestamp::from_second(now.as_second()).map_err(|_| PkiError::BadLifetime)?;
     let not_before = now.checked_sub(BACKDATED).map_err(|_| PkiError::BadLifetime)?;
     let life = if request.purpose == Purpose::Authority { AUTHORITY_LIFE } else { LEAF_LIFE };
     let not_after = now.checked_add(life).map_err(|_| PkiError::BadLifetime)?;
@@ -90,7 +92,7 @@ pub fn issue(
     };
     let authority_pem =
         authority.map_or_else(|| certificate_pem.clone(), |authority| authority.certificate_pem.to_owned());
-    let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
+    let serial = format!("{:032x}", u128::from_be_bytes(serial));
     Ok(Issued { certificate_pem, key_pem: key.serialize_pem(), authority_pem, serial, not_before, not_after })
 }
 

@@ -27,7 +27,7 @@ const TLS_TYPE: &str = "kubernetes.io/tls";
 
 /// How long a Secret is taken to exist without asking again. Secrets are not watched, so this is how long one that was
 /// deleted by hand stays away.
-const KNOWN_FOR: Duration = Duration::from_secs(120);
+const KNOWN_FOR: Duration = Duration::from_mins(2);
 
 /// What is known about certificates, by namespace and Secret.
 #[derive(Debug, Default)]
@@ -218,14 +218,10 @@ fn secret(cluster: &EtcdCluster, request: &CertificateRequest, issued: Issued) -
 
 /// A digest of what the certificate is valid for, so that a later release can tell which to issue anew.
 fn subject(request: &CertificateRequest) -> String {
-    use std::fmt::Write;
     let names = [&[request.common_name.clone()][..], &request.dns_names, &request.ip_addresses].concat().join("\n");
     let digest = <sha2::Sha256 as sha2::Digest>::digest(names.as_bytes());
-    digest.iter().take(8).fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{number:016x}")
 }
 
 #[cfg(test)]

@@ -105,12 +105,15 @@ impl Facts for LeaseFacts {
     }
 }
 
+/// Namespace and name of an object.
+type Place = (Option<String>, Option<String>);
+
 /// Follows the events of one kind.
 #[derive(Debug)]
 pub struct Wake<F> {
-    known: BTreeMap<(Option<String>, Option<String>), (Option<ClusterRef>, F)>,
+    known: BTreeMap<Place, (Option<ClusterRef>, F)>,
     /// What a fresh list has not named yet. What it never names was deleted while nobody watched.
-    unseen: BTreeSet<(Option<String>, Option<String>)>,
+    unseen: BTreeSet<Place>,
 }
 
 impl<F> Default for Wake<F> {

@@ -156,8 +156,7 @@ fn resource(path: &str) -> String {
     };
     match after_version.unwrap_or_default() {
         ["namespaces", _, kind, _, subresource, ..] => format!("{kind}/{subresource}"),
-        ["namespaces", _, kind, ..] => (*kind).to_owned(),
-        [kind, ..] => (*kind).to_owned(),
+        ["namespaces", _, kind, ..] | [kind, ..] => (*kind).to_owned(),
         [] => "unknown".to_owned(),
     }
 }

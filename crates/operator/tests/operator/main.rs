@@ -1,5 +1,7 @@
 //! What the operator sends to the API server, checked against scripted answers, and what it ships.
 
+#![cfg(test)]
+
 mod install;
 mod requests;
 mod script;

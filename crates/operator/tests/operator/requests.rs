@@ -102,6 +102,26 @@ async fn a_latch_that_closed_meanwhile_stops_the_pass_before_the_ticket() {
 }
 
 #[tokio::test]
+async fn a_ticket_that_a_hand_put_beside_ours_is_removed() {
+    let member = json!({ "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdMember", "metadata": {} });
+    let viewed = cluster(LatchState::Issued);
+    let script = vec![
+        expect(GET_CLUSTER, found(&viewed)),
+        expect(APPLY_MEMBER, failure(422, "Invalid")),
+        expect(APPLY_MEMBER, (200, member.clone())).checked(|query, body| {
+            let ticket = &body["spec"]["ticket"];
+            assert!(!query.contains("force"), "{query}");
+            assert_eq!((&ticket["hold"], &ticket["bootstrap"]["epoch"]), (&Value::Null, &json!(1)));
+            assert!(ticket.as_object().unwrap().contains_key("hold"), "removed by name");
+        }),
+        expect(APPLY_MEMBER, (200, member)).checked(|query, _| assert!(query.contains("force=true"), "{query}")),
+    ];
+    let (done, result) = take(script, &viewed, &[ticket()]).await;
+    result.unwrap();
+    assert_eq!(done, 1);
+}
+
+#[tokio::test]
 async fn a_volume_is_deleted_by_identity_and_version() {
     let script = vec![
         expect(GET_CLAIM, metadata("data-etcd-0", "claim-uid")),
@@ -159,7 +179,7 @@ async fn the_status_carries_the_version_that_was_viewed_and_a_conflict_ends_the_
             .checked(|_, body| assert_eq!(body["metadata"]["resourceVersion"], "7")),
     ]);
     let status = EtcdClusterStatus { replicas: 3, ..viewed.status.clone().unwrap() };
-    let decision = Decision { actions: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
+    let decision = Decision { actions: Vec::new(), events: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
     let claim = Claim::always();
     let result = Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await;
     assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
@@ -171,7 +191,7 @@ async fn an_equal_status_is_not_written() {
     let viewed = cluster(LatchState::Issued);
     let (client, server) = scripted(Vec::new());
     let status = viewed.status.clone().unwrap();
-    let decision = Decision { actions: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
+    let decision = Decision { actions: Vec::new(), events: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
     let claim = Claim::always();
     assert!(!Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await.unwrap());
     server.await.unwrap();

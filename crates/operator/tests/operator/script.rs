@@ -39,9 +39,9 @@ pub(crate) fn scripted(script: Vec<Exchange>) -> (Client, JoinHandle<()>) {
             let (request, send) = handle.next_request().await.expect("the script expects another request");
             let uri = request.uri().clone();
             assert_eq!(format!("{} {}", request.method(), uri.path()), expected);
-            let sent = request.into_body().collect_bytes().await.unwrap();
-            let sent = if sent.is_empty() { Value::Null } else { serde_json::from_slice(&sent).unwrap() };
-            check(uri.query().unwrap_or_default(), &sent);
+            let bytes = request.into_body().collect_bytes().await.unwrap();
+            let received = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
+            check(uri.query().unwrap_or_default(), &received);
             let answer = Response::builder().status(code).body(Body::from(serde_json::to_vec(&body).unwrap())).unwrap();
             send.send_response(answer);
         }
