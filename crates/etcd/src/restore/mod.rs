@@ -7,6 +7,7 @@
 mod append;
 mod part;
 mod reseed;
+mod workplace;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 pub use part::PartError;
 pub(crate) use part::sync_directory;
 pub use reseed::{ReseedError, Reseeded, reseed};
+pub(crate) use workplace::Workplace;
 
 use crate::bbolt::{self, Db};
 use crate::copy::CopyError;
