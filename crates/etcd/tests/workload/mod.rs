@@ -92,7 +92,7 @@ impl Workload {
             gateway.post("kv/put", &json!({ "key": key, "value": base64(b"short"), "lease": answer["ID"] }));
         }
         let granted = gateway.revision();
-        let patience = Instant::now() + Duration::from_secs(60);
+        let patience = Instant::now() + Duration::from_mins(1);
         while gateway.revision() == granted {
             assert!(Instant::now() < patience, "the lease never expired");
             thread::sleep(Duration::from_millis(50));
