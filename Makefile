@@ -60,6 +60,15 @@ bench: require-root testbed ## Measure: a bed's start, memory and removal; the f
 	@$(AS_ROOT) scripts/bench-bed $(TESTBED)
 	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) $(CARGO) bench --profile release --package quorate-etcd --features real-etcd
 
+.PHONY: nightly
+nightly: require-rust ## Fuzz every reader of files for a minute each (needs a nightly compiler and cargo-fuzz)
+	@$(CARGO) +nightly --version > /dev/null 2>&1 || { echo "fuzzing needs a nightly compiler: rustup toolchain install nightly" >&2; exit 1; }
+	@$(CARGO) +nightly fuzz --version > /dev/null 2>&1 || { echo "fuzzing needs cargo-fuzz: cargo install cargo-fuzz" >&2; exit 1; }
+	@set -e; for target in $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)); do \
+	  mkdir -p fuzz/corpus/$$target; \
+	  scripts/timed "fuzzing $$target" $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=60; \
+	done
+
 .PHONY: gen
 gen: ## Regenerate generated files
 	@echo "nothing is generated yet"

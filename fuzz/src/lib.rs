@@ -4,16 +4,21 @@
 //! fails by panicking; that includes the claims checked here.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
+use flate2::Compression;
+use flate2::read::{GzEncoder, ZlibEncoder};
+use quorate_etcd::compact::Compact;
 use quorate_etcd::events::{Contiguous, Cut, EventStream};
 use quorate_etcd::foreign::{BackupName, DeltaStream};
 use quorate_etcd::hash::{hash_kv, status_hash};
 use quorate_etcd::history::History;
 use quorate_etcd::membership::{InitialCluster, Member};
 use quorate_etcd::mvcc::{StoredKey, StoredValue};
+use quorate_etcd::restore::{CompactAt, Restore, Restored};
 use quorate_etcd::snap::{Snap, SnapName};
-use quorate_etcd::snapshot::Snapshot;
+use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
 use quorate_etcd::validate::{self, Tier};
 use quorate_etcd::wal::{SegmentName, Tail, read_metadata, scan_dir};
 use sha2::{Digest, Sha256};
@@ -49,15 +54,12 @@ pub fn snap(data: &[u8]) {
     }
 }
 
-/// A delta file. The first byte chooses the compression; an odd second byte adds the digest that mutation breaks.
+/// A delta file. The first byte chooses the compression; an odd second byte says that what follows is still plain and
+/// gets the digest and the compression here, where mutation would break them.
 pub fn deltas(data: &[u8]) {
     let [compression, wrap, content @ ..] = data else { return };
     let suffix = [".gz", ".zlib", ".Z", ""][usize::from(compression % 4)];
-    let mut content = content.to_vec();
-    if wrap % 2 == 1 {
-        let digest = Sha256::digest(&content);
-        content.extend_from_slice(&digest);
-    }
+    let (suffix, content) = if wrap % 2 == 1 { wrapped(suffix, content) } else { (suffix, content.to_vec()) };
     with_file(&format!("Incr-00000011-00000014-1704164645{suffix}"), &content, |dir, _| {
         for cut in [Cut::End, Cut::Revision(12)] {
             let Ok(stream) = DeltaStream::open(dir, 10, None) else { return };
@@ -72,6 +74,19 @@ pub fn deltas(data: &[u8]) {
     });
 }
 
+/// Appends the digest and compresses both together; nothing here writes LZW, so that stays plain.
+fn wrapped<'a>(suffix: &'a str, content: &[u8]) -> (&'a str, Vec<u8>) {
+    let plain = [content, Sha256::digest(content).as_slice()].concat();
+    let mut packed = Vec::new();
+    let done = match suffix {
+        ".gz" => GzEncoder::new(plain.as_slice(), Compression::fast()).read_to_end(&mut packed),
+        ".zlib" => ZlibEncoder::new(plain.as_slice(), Compression::fast()).read_to_end(&mut packed),
+        _ => return ("", plain),
+    };
+    assert!(done.is_ok());
+    (suffix, packed)
+}
+
 /// A snapshot file, through everything that reads one.
 pub fn snapshot(data: &[u8]) {
     with_file("snapshot.db", data, |dir, path| {
@@ -83,6 +98,60 @@ pub fn snapshot(data: &[u8]) {
         let _ = hash_kv(&history, None);
         let _ = status_hash(&history);
         let _ = quorate_etcd::keys::count_live_keys(&history);
+    });
+}
+
+/// A data directory of two log segments, a snap file and a database, each behind its length: whatever is called sound
+/// could be read as a whole.
+pub fn data_dir(data: &[u8]) {
+    let Ok(dir) = tempfile::tempdir() else { return };
+    let member = dir.path().join("member");
+    let mut rest = data;
+    for name in [
+        "wal/0000000000000000-0000000000000000.wal",
+        "wal/0000000000000001-0000000000000002.wal",
+        "snap/0000000000000001-0000000000000001.snap",
+        "snap/db",
+    ] {
+        let Some((length, behind)) = rest.split_first_chunk::<4>() else { return };
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX).min(behind.len());
+        let (content, behind) = behind.split_at(length);
+        rest = behind;
+        let path = member.join(name);
+        let written = path.parent().is_some_and(|parent| fs::create_dir_all(parent).is_ok())
+            && (content.is_empty() || fs::write(path, content).is_ok());
+        if !written {
+            return;
+        }
+    }
+    for tier in [Tier::Instant, Tier::Full] {
+        let Ok((findings, facts)) = validate::data_dir(dir.path(), tier) else { return };
+        assert!(findings.is_damaged() || (facts.log.is_some() && facts.schema.is_some()));
+    }
+}
+
+/// A database without a digest, through everything that writes a new one from it: what comes out is sound.
+pub fn restore(data: &[u8]) {
+    with_file("db", data, |dir, path| {
+        let Ok(cluster) = InitialCluster::parse("default=http://localhost:2380", "token") else { return };
+        let Some(member) = cluster.members().first() else { return };
+        for (name, rewrite, bump_revision) in [("append", false, None), ("rewrite", true, Some(1000))] {
+            let data_dir = dir.join(name);
+            let mut restore = Restore::new(path, &data_dir, &cluster, member);
+            restore.digest = DigestPolicy::IfPresent;
+            restore.rewrite = rewrite;
+            restore.bump_revision = bump_revision;
+            if restore.run(None).is_ok() {
+                assert!(Snapshot::open(&Restored::database_path(&data_dir)).is_ok());
+            }
+        }
+        let output = dir.join("compacted");
+        let digest = DigestPolicy::IfPresent;
+        let compact = Compact { snapshot: path, output: &output, cut: Cut::End, at: CompactAt::Head, digest };
+        if compact.run(None).is_ok() {
+            let findings = validate::snapshot(&output, Tier::Full);
+            assert!(findings.is_ok_and(|findings| !findings.is_damaged()));
+        }
     });
 }
 

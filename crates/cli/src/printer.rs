@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Error;
-use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::args::Format;
@@ -45,20 +44,28 @@ impl Printer {
         if self.is_json() { print_json(json) } else { print_lines(lines().into_iter()) }
     }
 
-    /// Prints a result: as one line of JSON, or as a table.
-    pub(crate) fn table(
+    /// Prints a result: as one line of JSON, or as a table. Rows are made twice, for their widths and to be printed,
+    /// so that no more than one of many is held.
+    pub(crate) fn table<const COLUMNS: usize, R: Iterator<Item = [String; COLUMNS]>>(
         self,
         json: &impl Serialize,
-        header: &[&str],
-        rows: impl Iterator<Item = Vec<String>>,
+        header: [&str; COLUMNS],
+        rows: impl Fn() -> R,
     ) -> Result<(), Error> {
         if self.is_json() {
             return print_json(json);
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
-        table.add_rows(rows);
-        print_lines(table.lines().map(|line| line.trim_end().to_owned()))
+        let header = header.map(str::to_owned);
+        let mut widths = [0; COLUMNS];
+        for row in [header.clone()].into_iter().chain(rows()) {
+            for (width, cell) in widths.iter_mut().zip(&row) {
+                *width = cell.len().max(*width);
+            }
+        }
+        print_lines([header].into_iter().chain(rows()).map(|row| {
+            let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!(" {cell:width$} ")).collect();
+            cells.concat().trim_end().to_owned()
+        }))
     }
 
     /// Reports a failure with everything that led to it.
@@ -82,9 +89,9 @@ impl Printer {
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), Error> {
-    let mut text = serde_json::to_vec(value)?;
-    text.push(b'\n');
-    written(io::stdout().lock().write_all(&text))
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let result = serde_json::to_writer(&mut out, value).map_err(io::Error::from);
+    written(result.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))
 }
 
 fn print_lines(mut lines: impl Iterator<Item = String>) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! Finds out what a path is, and opens it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,10 +10,10 @@ use quorate_etcd::events::{Cut, EventStream};
 use quorate_etcd::foreign::{self, BackupFile, BackupName, Compression, DeltaStream, Kind};
 use quorate_etcd::snapshot::Snapshot;
 use quorate_etcd::wal::SegmentName;
-use tempfile::NamedTempFile;
 
 use crate::printer::Printer;
 use crate::progress::Watched;
+use crate::unpacked::Unpacked;
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ impl Source {
         if !metadata.is_dir() {
             let segment = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
             return Ok(match (segment, path.parent()) {
+                // A bare name has an empty parent, which is no directory's name.
+                (Some(_), Some(parent)) if parent.as_os_str().is_empty() => Self::Wal(PathBuf::from(".")),
                 (Some(_), Some(parent)) => Self::Wal(parent.to_owned()),
                 _ => Self::File(path.to_owned()),
             });
@@ -52,56 +54,43 @@ impl Source {
     }
 }
 
-/// A snapshot file to read, decompressed into scratch space if it was compressed.
+/// A snapshot file to read, unpacked into scratch space if it was compressed.
 #[derive(Debug)]
 pub(crate) struct SnapshotFile {
     path: PathBuf,
     /// When the backup was taken, if its name says so.
     created: Option<Timestamp>,
-    decompressed: Option<NamedTempFile>,
+    unpacked: Option<Unpacked>,
     /// Keeps etcd from starting on a member's database while it is read.
-    _lock: Option<File>,
+    _lock: File,
 }
 
 impl SnapshotFile {
-    /// Accepts a snapshot file, a data directory (its database), or a compressed full backup of etcd-backup-restore.
-    pub(crate) fn find(path: &Path) -> Result<Self> {
-        match Source::find(path)? {
-            Source::DataDir(dir) => Self::of_member(dir.join("member/snap/db")),
+    /// Accepts a snapshot file, a data directory (its database), or a compressed full backup of etcd-backup-restore,
+    /// which is unpacked in `scratch`.
+    pub(crate) fn find(path: &Path, scratch: &Path) -> Result<Self> {
+        let path = match Source::find(path)? {
+            Source::DataDir(dir) => dir.join("member/snap/db"),
             Source::Wal(_) => bail!("{} is a write-ahead log; a snapshot or data directory is needed", path.display()),
-            Source::File(path) => Self::of_file(path),
-        }
-    }
-
-    /// A database that etcd is writing to at the same time would give answers that were never true.
-    fn of_member(path: PathBuf) -> Result<Self> {
-        let file = File::open(&path).with_context(|| format!("{} cannot be opened", path.display()))?;
-        if file.try_lock_shared().is_err() {
-            bail!("{} is in use by a running etcd: stop it first, or take a snapshot", path.display());
-        }
-        Ok(Self { path, created: None, decompressed: None, _lock: Some(file) })
-    }
-
-    fn of_file(path: PathBuf) -> Result<Self> {
+            Source::File(path) => path,
+        };
+        let lock = lock(&path)?;
         let name = path.file_name().and_then(|name| BackupName::parse(name.to_str()?));
         let Some(name) = name.filter(|name| name.kind == Kind::Full) else {
-            return Ok(Self { path, created: None, decompressed: None, _lock: None });
+            return Ok(Self { path, created: None, unpacked: None, _lock: lock });
         };
         let created = Timestamp::from_second(name.created).ok();
         if name.compression == Compression::None {
-            return Ok(Self { path, created, decompressed: None, _lock: None });
+            return Ok(Self { path, created, unpacked: None, _lock: lock });
         }
-        let context = || format!("{} cannot be decompressed", path.display());
-        let mut plain = NamedTempFile::new().context("no scratch file can be made")?;
-        let mut input = foreign::open_decompressed(&BackupFile { path: path.clone(), name }).with_context(context)?;
-        io::copy(&mut input, &mut plain).with_context(context)?;
-        plain.flush().with_context(context)?;
-        Ok(Self { path, created, decompressed: Some(plain), _lock: None })
+        let unpack = || Unpacked::new(foreign::open_decompressed(&BackupFile { path: path.clone(), name })?, scratch);
+        let unpacked = unpack().with_context(|| format!("{} cannot be decompressed", path.display()))?;
+        Ok(Self { path, created, unpacked: Some(unpacked), _lock: lock })
     }
 
     /// Where the plain file is.
     pub(crate) fn path(&self) -> &Path {
-        self.decompressed.as_ref().map_or(self.path.as_path(), NamedTempFile::path)
+        self.unpacked.as_ref().map_or(self.path.as_path(), Unpacked::path)
     }
 
     /// Bytes on disk, as the user sees them.
@@ -125,23 +114,54 @@ impl SnapshotFile {
         Ok(Watched::new(printer, DeltaStream::open(dir, base, wanted)?, base, last))
     }
 
-    /// A moment before the first delta is only safe if the base is known to be older still.
+    /// The base is only safe to start from if something shows that all of it was there at that moment: an event after
+    /// it that is as old, its own creation, or the event of its last revision.
     fn check_moment(&self, dir: &Path, base: i64, moment: Timestamp) -> Result<()> {
         let mut stream = DeltaStream::open(dir, base, None)?;
-        let reaches_back = !stream.advance()? || stream.event().time.is_some_and(|time| time <= moment);
-        if reaches_back || self.created.is_some_and(|created| created <= moment) {
+        let reaches_back = stream.advance()? && stream.event().time.is_some_and(|time| time <= moment);
+        if reaches_back
+            || self.created.is_some_and(|created| created <= moment)
+            || received(dir, base).is_some_and(|time| time <= moment)
+        {
             return Ok(());
         }
         bail!(
-            "no delta event is as old as {moment}, and the snapshot itself may be younger: \
+            "nothing shows that the snapshot is as old as {moment}: \
              use an older snapshot, or --revision {base} for the snapshot as it is"
         )
     }
 }
 
+/// When a revision was received, if there are delta files that tell.
+fn received(dir: &Path, revision: i64) -> Option<Timestamp> {
+    let mut stream = DeltaStream::open(dir, revision.checked_sub(1)?, Some(revision)).ok()?;
+    while stream.advance().ok()? {
+        if stream.event().mod_revision >= revision {
+            return stream.event().time.filter(|_| stream.event().mod_revision == revision);
+        }
+    }
+    None
+}
+
+/// A database that etcd is writing to at the same time would give answers that were never true. Where a filesystem
+/// knows no locks no etcd can run.
+fn lock(path: &Path) -> Result<File> {
+    let file = File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
+    if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+        bail!("{} is in use by a running etcd: stop it first, or take a snapshot", path.display());
+    }
+    Ok(file)
+}
+
 /// Where large intermediate results go.
 pub(crate) fn scratch() -> PathBuf {
     std::env::temp_dir()
+}
+
+/// Where they go if a result is to be made as well: on its filesystem, which has to have room anyway.
+pub(crate) fn scratch_beside(target: &Path) -> PathBuf {
+    let absolute = std::path::absolute(target).unwrap_or_default();
+    absolute.ancestors().skip(1).find(|dir| dir.is_dir()).map_or_else(scratch, Path::to_owned)
 }
 
 /// The cut that a revision asks for.

@@ -79,6 +79,28 @@ fn flags_that_contradict_each_other_are_usage_errors() {
 }
 
 #[test]
+fn a_usage_error_is_json_to_whoever_asked_for_json() {
+    for arguments in [
+        &["restore", "s", "--output", "json"][..],
+        &["restore", "--output=json", "s", "--data-dir", "d", "--revision", "0"],
+        &["compact", "s", "-o", "json"],
+        &["inspect", "s", "--no-such-flag", "-ojson"],
+        &["inspect", "-o", "json"],
+        &["no-such-verb", "-o", "json"],
+    ] {
+        let output = quorate(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let error: Value = serde_json::from_slice(&output.stderr).expect("an error as JSON");
+        let text = error["error"].as_str().unwrap();
+        assert!(!text.is_empty() && !text.contains("Usage") && !text.starts_with("error"), "{arguments:?}: {text}");
+        assert_eq!(error["causes"], serde_json::json!([]));
+    }
+    let help = quorate(&["restore", "--help", "--output", "json"]);
+    assert!(help.status.success() && !help.stdout.is_empty(), "help is no error");
+}
+
+#[test]
 fn errors_for_people_name_the_cause() {
     let output = quorate(&["inspect", "/nonexistent/snapshot.db"]);
     let text = String::from_utf8(output.stderr).unwrap();

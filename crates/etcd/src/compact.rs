@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::events::{Cut, EventStream};
 use crate::history::{History, HistoryError};
 use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, meta_entries, set_compacted};
-use crate::restore::{CompactAt, PartError, sync_directory};
+use crate::restore::{CompactAt, PartError, Workplace, sync_directory};
 use crate::schema::META;
 use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of, digest_of_written};
 
@@ -115,27 +115,23 @@ fn append_digest(file: &Arc<File>, length: u64) -> io::Result<Digest256> {
     Ok(digest)
 }
 
-/// The file under construction; removed on drop unless published.
+/// The file under construction, in a directory of its own; both are gone on drop, published or not.
 #[derive(Debug)]
 struct PartFile {
     path: PathBuf,
     file: File,
-    published: bool,
+    _place: Workplace,
 }
 
 impl PartFile {
     fn create(output: &Path) -> Result<Self, CompactError> {
         let mut name = output.file_name().unwrap_or_default().to_owned();
         name.push(".part");
-        let path = output.with_file_name(name);
-        let failed = |source| CompactError::Io { action: "create", path: path.clone(), source };
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        if file.try_lock().is_err() {
-            return Err(CompactError::Directory(PartError::Busy { path: output.to_owned() }));
-        }
-        // A killed predecessor may have left a longer file.
-        file.set_len(0).map_err(failed)?;
-        Ok(Self { path, file, published: false })
+        let place = Workplace::create(&output.with_file_name(name))?;
+        let path = place.path().join("db");
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(|source| CompactError::Io { action: "create", path: path.clone(), source })?;
+        Ok(Self { path, file, _place: place })
     }
 
     fn io(&self, action: &'static str) -> impl FnOnce(io::Error) -> CompactError {
@@ -147,19 +143,8 @@ impl PartFile {
         self.file.try_clone().map_err(failed)
     }
 
-    fn publish(mut self, output: &Path) -> Result<(), CompactError> {
+    fn publish(self, output: &Path) -> Result<(), CompactError> {
         renameat_with(CWD, &self.path, CWD, output, RenameFlags::NOREPLACE)
-            .map_err(|error| self.io("rename")(error.into()))?;
-        self.published = true;
-        Ok(())
-    }
-}
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        if !self.published {
-            // The error that brought us here matters more; a leftover is overwritten by the next attempt.
-            let _ = std::fs::remove_file(&self.path);
-        }
+            .map_err(|error| self.io("rename")(error.into()))
     }
 }

@@ -3,8 +3,12 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 
 use crate::bbolt::LARGEST_RUN;
 
@@ -17,14 +21,25 @@ pub struct ScratchError {
     pub source: io::Error,
 }
 
-/// Creates a file that has no name any more: whatever happens to us, nothing is left behind.
+/// Creates a file without a name, for nobody else to read: whatever happens to us, nothing is left behind.
 pub(crate) fn nameless_file(dir: &Path) -> Result<File, ScratchError> {
+    let failed = |source| ScratchError { dir: dir.to_owned(), source };
+    let private = Mode::RUSR | Mode::WUSR;
+    match openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, private) {
+        Ok(file) => Ok(File::from(file)),
+        // Not every file system knows such files.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => unlinked_file(dir).map_err(failed),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn unlinked_file(dir: &Path) -> io::Result<File> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = dir.join(format!(".quorate-scratch-{}-{count}", std::process::id()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path);
-    file.and_then(|file| std::fs::remove_file(&path).map(|()| file))
-        .map_err(|source| ScratchError { dir: dir.to_owned(), source })
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Entries of bucket `key` in order, written once and read as often as needed.
@@ -90,5 +105,20 @@ impl Spool {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn scratch_files_are_private_and_have_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in [nameless_file(dir.path()).unwrap(), unlinked_file(dir.path()).unwrap()] {
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
     }
 }

@@ -41,6 +41,7 @@ impl Scene {
         let mut gateway = Gateway::to(&server);
         let mut workload = Workload::new(seed);
         workload.run(&mut gateway, before / 2);
+        Workload::expire(&mut gateway);
         let revision = gateway.revision();
         gateway.compact(revision * 2 / 3);
         workload.run(&mut gateway, before / 2);
@@ -53,6 +54,7 @@ impl Scene {
     /// Lets the server live on, and keeps the events as a backup agent would.
     fn go_on(&mut self, steps: usize) -> i64 {
         self.workload.run(&mut self.gateway, steps);
+        Workload::expire(&mut self.gateway);
         let revision = self.gateway.revision();
         let seen = self.events.last().map_or(self.base, |event| event.mod_revision);
         self.events.extend(watch(&self.server, seen + 1, revision));

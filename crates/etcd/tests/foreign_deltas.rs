@@ -132,6 +132,30 @@ fn a_revision_split_between_two_files_is_refused() {
 }
 
 #[test]
+fn half_a_revision_in_a_file_of_its_own_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 2, 3, &[json(2, "abc"), json(3, "abc")]);
+    write(dir.path(), 3, 3, &[json(3, "xyz")]);
+    write(dir.path(), 4, 5, &[json(4, "abc"), json(5, "abc")]);
+    for cut in [Cut::End, Cut::Revision(3), Cut::Revision(4)] {
+        let error = revisions(dir.path(), 1, cut).unwrap_err();
+        assert!(matches!(foreign(&error), ForeignError::Straddle { revision: 3, .. }), "{cut:?}: {error:?}");
+    }
+    // A base at that revision has both halves.
+    assert_eq!(revisions(dir.path(), 3, Cut::End).unwrap(), [4, 5]);
+}
+
+#[test]
+fn the_last_revision_wanted_is_taken_whole_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 2, 3, &[json(2, "abc"), json(3, "abc")]);
+    write(dir.path(), 3, 4, &[json(3, "xyz"), json(4, "abc")]);
+    let error = revisions(dir.path(), 1, Cut::Revision(3)).unwrap_err();
+    assert!(matches!(foreign(&error), ForeignError::Straddle { revision: 3, .. }), "{error:?}");
+    assert_eq!(revisions(dir.path(), 1, Cut::Revision(2)).unwrap(), [2]);
+}
+
+#[test]
 fn a_name_that_does_not_match_the_content_is_refused() {
     for (start, last) in [(1, 3), (2, 4), (2, 2), (3, 3)] {
         let dir = tempfile::tempdir().unwrap();

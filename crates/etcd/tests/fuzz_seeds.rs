@@ -81,6 +81,31 @@ fn the_snapshot_reader_survives_its_seeds() {
 }
 
 #[test]
+fn the_directory_check_survives_its_seeds() {
+    exercise("data_dir", 300, targets::data_dir);
+}
+
+#[test]
+fn what_writes_databases_survives_its_seeds() {
+    exercise("restore", 60, targets::restore);
+}
+
+#[test]
+fn every_target_has_seeds_and_is_run_here() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let names = |folder: &str| {
+        let entries = fs::read_dir(root.join(folder)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().path().with_extension("")).collect();
+        names.sort();
+        names.into_iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let targets = names("fuzz_targets");
+    assert_eq!(targets, names("seeds"));
+    let here = include_str!("fuzz_seeds.rs");
+    assert!(targets.iter().all(|name| here.contains(&format!("targets::{name});"))), "{targets:?}");
+}
+
+#[test]
 fn the_name_parsers_survive_their_seeds() {
     exercise("names", 5000, targets::names);
 }

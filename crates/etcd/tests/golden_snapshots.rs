@@ -6,6 +6,7 @@ mod golden;
 use std::path::Path;
 
 use golden::{ALL, COMPACTED, REVISION, restore};
+use quorate_etcd::compact::{Compact, CompactError, Compacted};
 use quorate_etcd::events::{Cut, Event, EventStream, Events};
 use quorate_etcd::hash::{HashKv, hash_kv, status_hash};
 use quorate_etcd::history::{History, HistoryError};
@@ -13,6 +14,11 @@ use quorate_etcd::restore::{CompactAt, Mode, PartError, RestoreError, Restored};
 use quorate_etcd::schema::{Schema, Version};
 use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
 use quorate_etcd::validate::{self, Findings, Tier};
+
+fn compact(snapshot: &Path, output: &Path) -> Result<Compacted, CompactError> {
+    let digest = DigestPolicy::Require;
+    Compact { snapshot, output, cut: Cut::End, at: CompactAt::Head, digest }.run(None)
+}
 
 fn hash_of(database: &Path, cut: Cut, compact: Option<i64>) -> HashKv {
     let snapshot = Snapshot::open(database).unwrap();
@@ -136,10 +142,29 @@ fn what_a_killed_restore_left_is_cleared_by_the_next() {
     let leftover = dir.path().join("data.part").join("member").join("snap");
     std::fs::create_dir_all(&leftover).unwrap();
     std::fs::write(leftover.join("db"), "half a database").unwrap();
+    let unmarked = restore(&path, &dir.path().join("data"), |_| {}).unwrap_err();
+    assert!(matches!(unmarked, RestoreError::Directory(PartError::Foreign { .. })), "{unmarked}");
+    assert_eq!(std::fs::read_to_string(leftover.join("db")).unwrap(), "half a database");
+    std::fs::write(dir.path().join("data.part").join(".quorate-part"), "").unwrap();
     restore(&path, &dir.path().join("data"), |_| {}).unwrap();
     assert!(!dir.path().join("data.part").exists());
     let (findings, _) = validate::data_dir(&dir.path().join("data"), Tier::Full).unwrap();
     assert_eq!(findings, Findings::default());
+    assert_eq!(std::fs::read_dir(dir.path().join("data")).unwrap().count(), 1, "the mark is gone");
+}
+
+#[test]
+fn compaction_never_writes_over_a_file_of_somebody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = ALL[0].write_to(dir.path());
+    let (output, other) = (dir.path().join("small.db"), dir.path().join("small.db.part"));
+    std::fs::write(&other, "precious").unwrap();
+    let refused = compact(&path, &output).unwrap_err();
+    assert!(matches!(refused, CompactError::Directory(PartError::Foreign { .. })), "{refused}");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
+    std::fs::remove_file(&other).unwrap();
+    compact(&path, &output).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "the snapshot and its compaction");
 }
 
 #[test]
@@ -149,7 +174,9 @@ fn files_and_directories_are_private() {
     let path = ALL[0].write_to(dir.path());
     let data_dir = dir.path().join("data");
     restore(&path, &data_dir, |_| {}).unwrap();
-    let mut pending = vec![data_dir];
+    let output = dir.path().join("compacted.db");
+    compact(&path, &output).unwrap();
+    let mut pending = vec![data_dir, output];
     while let Some(path) = pending.pop() {
         let mode = path.metadata().unwrap().permissions().mode() & 0o777;
         if path.is_dir() {

@@ -16,7 +16,7 @@ use quorate_etcd::hash::{HashKv, hash_kv};
 use quorate_etcd::history::History;
 use quorate_etcd::membership::InitialCluster;
 use quorate_etcd::mvcc::{Revision, StoredValue};
-use quorate_etcd::restore::{CompactAt, Restore, Restored};
+use quorate_etcd::restore::{CompactAt, Restore, Restored, reseed};
 use quorate_etcd::schema::{BUCKETS, KEY};
 use quorate_etcd::snapshot::{DigestPolicy, Snapshot, digest_of};
 use quorate_etcd::validate::{self, Findings, Tier};
@@ -36,12 +36,18 @@ fn main() {
         out_of_space_it_leaves_nothing(action, dir.path(), &snapshot);
         println!("test interrupted {action} ... ok");
     }
+    a_killed_reseed_never_costs_the_original(dir.path(), &snapshot);
+    println!("test interrupted reseed ... ok");
 }
 
 fn child(action: &str, snapshot: &Path, output: &Path) {
     if action == "compact" {
         let digest = DigestPolicy::Require;
         Compact { snapshot, output, cut: Cut::End, at: CompactAt::Head, digest }.run(None).unwrap();
+        return;
+    }
+    if action == "reseed" {
+        reseed(output).unwrap();
         return;
     }
     let url = "http://localhost:2380".to_owned();
@@ -107,11 +113,55 @@ fn killed_at_any_moment_it_leaves_nothing_or_all(action: &str, dir: &Path, snaps
         }
     }
     println!("{action}: {nothing} times nothing, {all} times all");
-    assert!(nothing > 0);
+    assert!(nothing > 0 && all > 0, "{action}: {nothing} times nothing, {all} times all");
     assert!(run(action, snapshot, &output).0.success(), "{action} after being killed");
     assert_eq!(hash(&database(action, &output)), expected);
     remove(&output);
     assert_eq!(std::fs::read_dir(dir).unwrap().count(), 1, "{action}: only the snapshot is left");
+}
+
+fn a_killed_reseed_never_costs_the_original(dir: &Path, snapshot: &Path) {
+    let output = dir.join("output");
+    assert!(run("restore", snapshot, &output).0.success());
+    let expected = hash(&database("restore", &output));
+    // A file that no reseed carries over tells the original from its successors.
+    let original = |member: &Path| member.join("original").exists();
+    std::fs::write(output.join("member").join("original"), "").unwrap();
+    let members =
+        || -> Vec<PathBuf> { std::fs::read_dir(&output).unwrap().map(|entry| entry.unwrap().path()).collect() };
+    let mut duration = Duration::from_millis(300);
+    let (mut replaced, mut untouched) = (0, 0);
+    for moment in 0..25 {
+        let started = Instant::now();
+        let mut child = spawn("reseed", snapshot, &output);
+        std::thread::sleep(duration * moment / 20);
+        child.kill().unwrap();
+        if child.wait().unwrap().success() {
+            duration = started.elapsed();
+        }
+        assert_eq!(hash(&database("reseed", &output)), expected, "moment {moment}");
+        assert_eq!(members().iter().filter(|member| original(member)).count(), 1, "moment {moment}");
+        if original(&output.join("member")) {
+            untouched += 1;
+        } else {
+            replaced += 1;
+        }
+        for member in members() {
+            let name = member.file_name().unwrap().to_str().unwrap().to_owned();
+            if name.starts_with("member.replaced") && !original(&member) {
+                std::fs::remove_dir_all(&member).unwrap();
+            }
+        }
+    }
+    println!("reseed: {untouched} times untouched, {replaced} times replaced");
+    // The moment between the two renames is too short to be hit: make what it leaves.
+    assert!(run("reseed", snapshot, &output).0.success());
+    let kept = members().into_iter().find(|member| original(member)).unwrap();
+    std::fs::rename(&kept, output.join("member.part")).unwrap();
+    assert!(run("reseed", snapshot, &output).0.success());
+    assert_eq!(members().iter().filter(|member| original(member)).count(), 1, "the original is kept");
+    assert!(!output.join("member.part").exists());
+    remove(&output);
 }
 
 /// A limit on file sizes stands for a full disk: writes fail in the middle.

@@ -38,6 +38,8 @@ pub enum MetaFault {
     PageSize(u32),
     #[error("root page outside the file")]
     Root,
+    #[error("no transaction can follow the one it names")]
+    Transaction,
 }
 
 fn fnv1a(bytes: &[u8]) -> u64 {
@@ -74,6 +76,9 @@ impl Meta {
         }
         if meta.root < 2 || meta.root >= meta.high_water {
             return Err(MetaFault::Root);
+        }
+        if meta.txid == u64::MAX {
+            return Err(MetaFault::Transaction);
         }
         Ok(meta)
     }
@@ -122,6 +127,14 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(Meta::decode(&damaged).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn the_last_possible_transaction_is_refused() {
+        let last = Meta { txid: u64::MAX, ..GOLDEN };
+        assert_eq!(Meta::decode(&last.encode(0).unwrap()), Err(MetaFault::Transaction));
+        let before = Meta { txid: u64::MAX - 1, ..GOLDEN };
+        assert_eq!(Meta::decode(&before.encode(0).unwrap()), Ok(before));
     }
 
     #[test]

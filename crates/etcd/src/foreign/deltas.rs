@@ -287,18 +287,22 @@ impl DeltaStream {
 }
 
 /// The files to read for everything in `base+1..=last_wanted`, in order and without holes.
+///
+/// A file that ends where its predecessor ended, or begins with the last wanted revision, may hold the other half of
+/// that revision: it is read too, so that the halves meet and are noticed.
 fn chain(files: Vec<BackupFile>, base: i64, last_wanted: i64) -> Result<Vec<BackupFile>, ForeignError> {
     let mut covered = base;
     let mut chain = Vec::new();
     for file in files {
-        if file.name.last <= covered || covered >= last_wanted {
+        let BackupName { start, last, .. } = file.name;
+        if last < covered || last <= base || (covered >= last_wanted && start > last_wanted.max(base)) {
             continue;
         }
-        if file.name.start > covered.saturating_add(1) {
-            let (missing_from, missing_to) = (covered.saturating_add(1), file.name.start.saturating_sub(1));
+        if start > covered.saturating_add(1) {
+            let (missing_from, missing_to) = (covered.saturating_add(1), start.saturating_sub(1));
             return Err(ForeignError::MissingFile { path: file.path, missing_from, missing_to });
         }
-        covered = file.name.last;
+        covered = last;
         chain.push(file);
     }
     Ok(chain)

@@ -117,6 +117,6 @@ pub(super) fn finish(
     }
     let root = root_page(&mut output, &trees)?;
     // Pages that fell out of use are not listed: without a freelist bbolt finds them by itself.
-    let (_, meta) = output.finish(root, NO_FREELIST, db.meta().txid + 1).map_err(RebuildError::Write)?;
+    let (_, meta) = output.finish(root, NO_FREELIST, db.meta().txid.saturating_add(1)).map_err(RebuildError::Write)?;
     Ok(meta.high_water * u64::from(meta.page_size))
 }

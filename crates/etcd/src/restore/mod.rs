@@ -7,6 +7,7 @@
 mod append;
 mod part;
 mod reseed;
+mod workplace;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 pub use part::PartError;
 pub(crate) use part::sync_directory;
 pub use reseed::{ReseedError, Reseeded, reseed};
+pub(crate) use workplace::Workplace;
 
 use crate::bbolt::{self, Db};
 use crate::copy::CopyError;
@@ -56,6 +58,11 @@ pub enum RestoreError {
     Damaged { first: String, others: usize },
     #[error("a snapshot of etcd {from} cannot be restored for etcd {to}: {reason}")]
     Version { from: Version, to: Version, reason: &'static str },
+    #[error(
+        "the snapshot does not say which release wrote it, so nothing is known about restoring it for etcd {to}; \
+         leave the target version out to restore all the same"
+    )]
+    UnknownVersion { to: Version },
     #[error("member {0:x} is not one of the cluster to restore")]
     ForeignMember(u64),
     #[error("a thread of the restore stopped")]
@@ -246,18 +253,22 @@ fn write_bootstrap(part: &Part, members: &[Member], own: u64, cluster: u64) -> R
 
 /// Which releases start on files of which others; everything not listed ends in a crash loop or was never tried.
 fn check_versions(from: Option<Version>, to: Option<Version>) -> Result<(), RestoreError> {
-    let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
-    if from.major != to.major {
-        return Err(RestoreError::Version { from, to, reason: "another major release" });
+    let Some(to) = to else { return Ok(()) };
+    let Some(from) = from else { return Err(RestoreError::UnknownVersion { to }) };
+    let refuse = |reason| Err(RestoreError::Version { from, to, reason });
+    if from.major != 3 || to.major != 3 {
+        return refuse("only releases 3.4 to 3.7 are known; leave the target version out to restore all the same");
     }
     match (from.minor, to.minor) {
-        (from, to) if from == to || from + 1 == to => Ok(()),
         // 3.4 knows no term; restore writes one, and then 3.6 starts. 3.5 does not look at what 3.6 added.
-        (4, 6) | (6, 5) => Ok(()),
-        (older, newer) if older < newer => {
-            Err(RestoreError::Version { from, to, reason: "more than one minor release at once" })
+        (4, 4..=6) | (5 | 6, 5) | (5..=6, 6) | (6 | 7, 7) => Ok(()),
+        (from, to) if from < 4 || to < 4 || from > 7 || to > 7 => {
+            refuse("only releases 3.4 to 3.7 are known; leave the target version out to restore all the same")
         }
-        _ => Err(RestoreError::Version { from, to, reason: "etcd refuses files of a newer release" }),
+        (older, newer) if older < newer => {
+            refuse("that is more than one minor release at once; restore for one in between and upgrade from there")
+        }
+        _ => refuse("etcd refuses files of a newer release; run the release of the snapshot"),
     }
 }
 
@@ -292,7 +303,11 @@ mod tests {
             .filter(|(from, to)| outcome(*from, *to))
             .collect();
         assert_eq!(accepted, [(4, 4), (4, 5), (4, 6), (5, 5), (5, 6), (6, 5), (6, 6), (6, 7), (7, 7)]);
-        assert!(check_versions(None, Some(Version::new(3, 7))).is_ok());
+        for untried in [(3, 4), (7, 8), (8, 8), (8, 9), (u32::MAX, 7), (7, u32::MAX), (u32::MAX, u32::MAX)] {
+            assert!(!outcome(untried.0, untried.1), "{untried:?}");
+        }
+        assert!(check_versions(Some(Version::new(4, 0)), Some(Version::new(4, 0))).is_err());
+        assert!(check_versions(None, Some(Version::new(3, 7))).is_err());
         assert!(check_versions(Some(Version::new(3, 7)), None).is_ok());
     }
 }

@@ -1,39 +1,41 @@
 //! A directory under construction: invisible until complete, then renamed into place.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::workplace::{Workplace, is_marked, unmark};
+use crate::wal::SegmentName;
+
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
     #[error("{} exists and is not an empty directory; name another directory, or move it away first", path.display())]
     NotEmpty { path: PathBuf },
-    #[error("another process is building {}; wait for it to end", path.display())]
+    #[error("another process is working in {}; wait for it to end", path.display())]
     Busy { path: PathBuf },
+    #[error("{} is in the way and was not made here; move it away first", path.display())]
+    Foreign { path: PathBuf },
     #[error("{} has no parent directory to build in", path.display())]
     NoParent { path: PathBuf },
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}; see to the cause below and try again", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PartError {
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PartError {
     let path = path.to_owned();
     move |source| PartError::Io { action, path, source }
 }
 
-/// Where a data directory is built. Removed on drop unless published.
+/// Where a data directory is built.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The directory with `member` in it, or that will become `member`.
-    root: PathBuf,
+    root: Workplace,
     target: PathBuf,
     member: PathBuf,
-    published: bool,
-    /// Locked for as long as we build, so that a second process neither joins nor cleans up.
-    _lock: File,
 }
 
 impl Part {
@@ -66,47 +68,35 @@ impl Part {
             }
             Err(error) => return Err(failed("list", data_dir)(error)),
         };
-        Self::begin(root, target, member)
+        Self::begin(&root, target, member)
     }
 
     /// Starts building a replacement for the existing `member` directory of `data_dir`.
     pub(crate) fn replacing(data_dir: &Path) -> Result<Self, PartError> {
-        let part = data_dir.join("member.part");
-        Self::begin(part.clone(), data_dir.join("member"), part)
+        let (part, member) = (data_dir.join("member.part"), data_dir.join("member"));
+        if !is_marked(&part) && holds_log(&part) {
+            // A predecessor was killed between the two steps of the exchange: this is the member it replaced.
+            let kept = free_name(&member);
+            renameat_with(CWD, &part, CWD, &kept, RenameFlags::NOREPLACE)
+                .map_err(|error| failed("keep the replaced directory as", &kept)(error.into()))?;
+            sync_directory(data_dir)?;
+        }
+        // Left by a restore that was killed just after it was done. Whatever is marked may be cleared one day.
+        unmark(&member)?;
+        sync_directory(&member)?;
+        Self::begin(&part, member, part.clone())
     }
 
-    fn begin(root: PathBuf, target: PathBuf, member: PathBuf) -> Result<Self, PartError> {
-        match DirBuilder::new().mode(0o700).create(&root) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed("create", &root)(error)),
-        }
-        let lock = File::open(&root).map_err(failed("open", &root))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(PartError::Busy { path: target }),
-            Err(TryLockError::Error(error)) => return Err(failed("lock", &root)(error)),
-        }
-        let part = Self { root, target, member, published: false, _lock: lock };
-        part.clear()?;
+    fn begin(root: &Path, target: PathBuf, member: PathBuf) -> Result<Self, PartError> {
+        let part = Self { root: Workplace::create(root)?, target, member };
         for dir in [part.member.clone(), part.member.join("snap"), part.member.join("wal")] {
             DirBuilder::new().mode(0o700).recursive(true).create(&dir).map_err(failed("create", &dir))?;
         }
         Ok(part)
     }
 
-    /// Removes what a killed predecessor left.
-    fn clear(&self) -> Result<(), PartError> {
-        for entry in std::fs::read_dir(&self.root).map_err(failed("list", &self.root))? {
-            let path = entry.map_err(failed("list", &self.root))?.path();
-            let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-            removed.map_err(failed("remove", &path))?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
     }
 
     pub(crate) fn create_file(&self, directory: &str, name: &str) -> Result<File, PartError> {
@@ -128,7 +118,8 @@ impl Part {
     }
 
     fn sync_directories(&self) -> Result<(), PartError> {
-        for dir in [self.member.join("snap"), self.member.join("wal"), self.member.clone(), self.root.clone()] {
+        for dir in [self.member.join("snap"), self.member.join("wal"), self.member.clone(), self.root.path().to_owned()]
+        {
             sync_directory(&dir)?;
         }
         Ok(())
@@ -137,28 +128,21 @@ impl Part {
     /// Puts the finished directory into place in one step; never over something else.
     pub(crate) fn publish(mut self) -> Result<(), PartError> {
         self.sync_directories()?;
-        renameat_with(CWD, &self.root, CWD, &self.target, RenameFlags::NOREPLACE)
+        renameat_with(CWD, self.root.path(), CWD, &self.target, RenameFlags::NOREPLACE)
             .map_err(|error| failed("rename the finished directory to", &self.target)(error.into()))?;
-        self.published = true;
+        self.root.give_away(&self.target)?;
         self.sync_parent()
     }
 
     /// Swaps places with the directory it replaces, which is kept beside it under the returned name.
     pub(crate) fn exchange(mut self) -> Result<PathBuf, PartError> {
         self.sync_directories()?;
-        let mut number = 0;
-        let kept = loop {
-            let path = self.target.with_file_name(format!("member.replaced-{number}"));
-            if !path.exists() {
-                break path;
-            }
-            number += 1;
-        };
-        renameat_with(CWD, &self.root, CWD, &self.target, RenameFlags::EXCHANGE)
+        let kept = free_name(&self.target);
+        renameat_with(CWD, self.root.path(), CWD, &self.target, RenameFlags::EXCHANGE)
             .map_err(|error| failed("put the new directory in the place of", &self.target)(error.into()))?;
         // From here on the directory called `part` is the old one: it must not be removed.
-        self.published = true;
-        renameat_with(CWD, &self.root, CWD, &kept, RenameFlags::NOREPLACE)
+        self.root.give_away(&self.target)?;
+        renameat_with(CWD, self.root.path(), CWD, &kept, RenameFlags::NOREPLACE)
             .map_err(|error| failed("keep the replaced directory as", &kept)(error.into()))?;
         self.sync_parent()?;
         Ok(kept)
@@ -172,12 +156,20 @@ impl Part {
     }
 }
 
-impl Drop for Part {
-    fn drop(&mut self) {
-        if !self.published {
-            // Nothing to add to the error that brought us here; a leftover is cleared by the next attempt.
-            let _ = std::fs::remove_dir_all(&self.root);
+fn holds_log(member: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(member.join("wal")) else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_str().and_then(SegmentName::parse).is_some())
+}
+
+/// A name for a replaced member that nothing has yet.
+fn free_name(member: &Path) -> PathBuf {
+    let mut number = 0_u64;
+    loop {
+        let path = member.with_file_name(format!("member.replaced-{number}"));
+        if path.symlink_metadata().is_err() {
+            return path;
         }
+        number += 1;
     }
 }
 

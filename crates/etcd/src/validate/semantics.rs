@@ -65,13 +65,15 @@ impl Semantics {
         if found.main <= self.compacted {
             return;
         }
-        let next_change = self.previous.map(|previous| Revision { main: previous.main, sub: previous.sub + 1 });
+        // The numbers come from the file: at their upper end nothing follows, and that is no reason to stop.
+        let next_change =
+            self.previous.and_then(|Revision { main, sub }| sub.checked_add(1).map(|sub| Revision { main, sub }));
         let next_revision = match (self.previous, self.compacted) {
-            (Some(previous), _) => Some(previous.main + 1),
+            (Some(previous), _) => previous.main.checked_add(1),
             // The first change of a new store makes revision 2.
             (None, 0) => Some(2),
             // Nothing says how the compacted revision ended.
-            (None, compacted) => Some(compacted + 1),
+            (None, compacted) => compacted.checked_add(1),
         };
         let follows = Some(found) == next_change || (found.sub == 0 && Some(found.main) == next_revision);
         if !follows {
@@ -136,5 +138,21 @@ fn named(key: &[u8], name: Result<Vec<u8>, prost::DecodeError>) -> Option<&'stat
         Ok(name) if name == key => None,
         Ok(_) => Some("stored under another name"),
         Err(_) => Some("not the message that belongs here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_numbers_are_findings_and_no_panic() {
+        for compacted in [0, i64::MAX - 1, i64::MAX] {
+            let mut semantics = Semantics { findings: Vec::new(), unlisted: 0, compacted, revision: 3, previous: None };
+            for revision in [(2, i64::MAX), (2, i64::MAX), (i64::MAX, 0), (i64::MAX, i64::MAX), (i64::MAX, i64::MAX)] {
+                semantics.sequence(Revision { main: revision.0, sub: revision.1 });
+            }
+            assert_eq!(semantics.finish().is_empty(), compacted == i64::MAX, "compacted at {compacted}");
+        }
     }
 }

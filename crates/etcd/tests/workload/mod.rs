@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -78,6 +80,25 @@ impl Workload {
                 let put = self.put();
                 gateway.post("kv/put", &put);
             }
+        }
+    }
+
+    /// Puts keys on leases that nobody keeps alive, and returns once etcd has deleted them for it: a revision that no
+    /// client asked for, of as many deletions as the lease had keys.
+    pub(crate) fn expire(gateway: &mut Gateway) {
+        let answer = gateway.post("lease/grant", &json!({ "TTL": 1 }));
+        let keys: Vec<String> = (0..3).map(|n| base64(format!("/expiring/{n}").as_bytes())).collect();
+        for key in &keys {
+            gateway.post("kv/put", &json!({ "key": key, "value": base64(b"short"), "lease": answer["ID"] }));
+        }
+        let granted = gateway.revision();
+        let patience = Instant::now() + Duration::from_mins(1);
+        while gateway.revision() == granted {
+            assert!(Instant::now() < patience, "the lease never expired");
+            thread::sleep(Duration::from_millis(50));
+        }
+        for key in &keys {
+            assert!(gateway.post("kv/range", &json!({ "key": key }))["kvs"].is_null(), "expired, and still there");
         }
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::args;
 use crate::printer::{Printer, compaction, hex, size};
-use crate::source::SnapshotFile;
+use crate::source::{SnapshotFile, scratch_beside};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -27,7 +27,7 @@ struct Report<'a> {
 
 pub(super) fn run(printer: Printer, arguments: &args::Compact) -> Result<()> {
     let output = arguments.file().context("--output must name one file for the new snapshot")?;
-    let file = SnapshotFile::find(&arguments.snapshot)?;
+    let file = SnapshotFile::find(&arguments.snapshot, &scratch_beside(output))?;
     let base = file.open()?.schema.revision();
     let mut deltas = file.deltas(printer, &arguments.deltas, base, Cut::End)?;
     let compact = Compact {

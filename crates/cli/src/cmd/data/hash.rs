@@ -21,7 +21,7 @@ struct Report {
 }
 
 pub(super) fn run(printer: Printer, arguments: &args::Hash) -> Result<()> {
-    let file = SnapshotFile::find(&arguments.path)?;
+    let file = SnapshotFile::find(&arguments.path, &scratch())?;
     let snapshot = file.open()?;
     snapshot.verify_digest(DigestPolicy::IfPresent)?;
     let (base, cut) = (snapshot.schema.revision(), cut_at(arguments.revision));

@@ -1,7 +1,5 @@
 //! `quorate data inspect`.
 
-use std::path::Path;
-
 use anyhow::Result;
 use quorate_etcd::events::Cut;
 use quorate_etcd::history::History;
@@ -72,10 +70,12 @@ struct WalReport {
 pub(super) fn run(printer: Printer, arguments: &args::Inspect) -> Result<()> {
     let progress = Progress::start(printer, "reading");
     let report = match Source::find(&arguments.path)? {
-        Source::File(path) => database(&path)?,
+        Source::File(path) => database(&SnapshotFile::find(&path, &scratch())?)?,
         Source::DataDir(dir) => {
+            // The database's lock covers the log: while etcd runs, neither is what it was a moment ago.
+            let file = SnapshotFile::find(&dir, &scratch())?;
             let scan = wal::scan_dir(&dir.join("member/wal"))?;
-            Report { kind: Kind::DataDir, ..database(&dir)? }.with_log(&scan)
+            Report { kind: Kind::DataDir, ..database(&file)? }.with_log(&scan)
         }
         Source::Wal(dir) => log_only(&wal::scan_dir(&dir)?),
     };
@@ -83,8 +83,7 @@ pub(super) fn run(printer: Printer, arguments: &args::Inspect) -> Result<()> {
     printer.facts(&report, || facts(&report))
 }
 
-fn database(path: &Path) -> Result<Report> {
-    let file = SnapshotFile::find(path)?;
+fn database(file: &SnapshotFile) -> Result<Report> {
     let snapshot = file.open()?;
     let history = History::new(&snapshot, None, Cut::End, &scratch())?;
     let schema = &snapshot.schema;

@@ -5,7 +5,7 @@ use quorate_etcd::history::History;
 use quorate_etcd::keys::live_keys;
 use quorate_etcd::mvcc::StoredValue;
 use quorate_etcd::snapshot::DigestPolicy;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::args;
 use crate::printer::{Printer, hex};
@@ -20,40 +20,54 @@ struct Report {
     keys: Vec<Key>,
 }
 
-/// A key is text in practice, but etcd allows any bytes; those come in hex.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
+/// What is listed of a key. There may be millions, so its bytes are held once and spelt only when printed.
 struct Key {
-    #[serde(rename = "key", skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-    #[serde(rename = "keyHex", skip_serializing_if = "Option::is_none")]
-    hex: Option<String>,
+    bytes: Vec<u8>,
     create_revision: i64,
     mod_revision: i64,
     version: i64,
     lease: i64,
     value_size: usize,
-    #[serde(skip)]
-    bytes: Vec<u8>,
+}
+
+/// A key is text in practice, but etcd allows any bytes; those come in hex.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spelt<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    create_revision: i64,
+    mod_revision: i64,
+    version: i64,
+    lease: i64,
+    value_size: usize,
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let key = std::str::from_utf8(&self.bytes).ok();
+        let &Self { create_revision, mod_revision, version, lease, value_size, .. } = self;
+        let key_hex = key.is_none().then(|| hex(&self.bytes));
+        Spelt { key, key_hex, create_revision, mod_revision, version, lease, value_size }.serialize(serializer)
+    }
 }
 
 impl Key {
     fn new(stored: &StoredValue<'_>) -> Self {
-        let text = std::str::from_utf8(stored.key).ok().map(str::to_owned);
         Self {
-            hex: text.is_none().then(|| hex(stored.key)),
-            text,
+            bytes: stored.key.to_vec(),
             create_revision: stored.create_revision,
             mod_revision: stored.mod_revision,
             version: stored.version,
             lease: stored.lease,
             value_size: stored.value.len(),
-            bytes: stored.key.to_vec(),
         }
     }
 
-    fn row(&self) -> Vec<String> {
-        vec![
+    fn row(&self) -> [String; 6] {
+        [
             self.bytes.escape_ascii().to_string(),
             self.mod_revision.to_string(),
             self.create_revision.to_string(),
@@ -65,7 +79,7 @@ impl Key {
 }
 
 pub(super) fn run(printer: Printer, arguments: &args::Keys) -> Result<()> {
-    let file = SnapshotFile::find(&arguments.path)?;
+    let file = SnapshotFile::find(&arguments.path, &scratch())?;
     let snapshot = file.open()?;
     snapshot.verify_digest(DigestPolicy::IfPresent)?;
     let history = History::new(&snapshot, None, cut_at(arguments.revision), &scratch())?;
@@ -77,9 +91,30 @@ pub(super) fn run(printer: Printer, arguments: &args::Keys) -> Result<()> {
         }
         Ok(())
     })?;
-    keys.sort_by(|one, other| one.bytes.cmp(&other.bytes));
+    keys.sort_unstable_by(|one: &Key, other| one.bytes.cmp(&other.bytes));
     drop(progress);
     let report = Report { revision: history.revision(), count: keys.len(), keys };
     let header = ["KEY", "MODIFIED", "CREATED", "VERSION", "LEASE", "SIZE"];
-    printer.table(&report, &header, report.keys.iter().map(Key::row))
+    printer.table(&report, header, || report.keys.iter().map(Key::row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_spelt_as_text_or_in_hex_and_never_both() {
+        let key = |bytes: &[u8]| Key {
+            bytes: bytes.to_vec(),
+            create_revision: 2,
+            mod_revision: 3,
+            version: 4,
+            lease: 5,
+            value_size: 6,
+        };
+        let rest = r#""createRevision":2,"modRevision":3,"version":4,"lease":5,"valueSize":6}"#;
+        let json = |bytes| serde_json::to_string(&key(bytes)).unwrap_or_default();
+        assert_eq!(json("/größe".as_bytes()), format!(r#"{{"key":"/größe",{rest}"#));
+        assert_eq!(json(&[0xff, 0]), format!(r#"{{"keyHex":"ff00",{rest}"#));
+    }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::args;
 use crate::printer::{Printer, compaction, size};
 use crate::progress::Progress;
-use crate::source::{SnapshotFile, cut_at};
+use crate::source::{SnapshotFile, cut_at, scratch_beside};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,7 +30,7 @@ struct Report<'a> {
 pub(super) fn run(printer: Printer, arguments: &args::Restore) -> Result<()> {
     let cluster = InitialCluster::parse(&arguments.initial_cluster, &arguments.initial_cluster_token)?;
     let member = cluster.own_member(&arguments.name, &arguments.initial_advertise_peer_urls)?;
-    let file = SnapshotFile::find(&arguments.snapshot)?;
+    let file = SnapshotFile::find(&arguments.snapshot, &scratch_beside(&arguments.data_dir))?;
     let cut = arguments.time.map_or_else(|| cut_at(arguments.revision), Cut::Time);
     let mut deltas = match &arguments.deltas {
         Some(dir) => Some(file.deltas(printer, dir, file.open()?.schema.revision(), cut)?),

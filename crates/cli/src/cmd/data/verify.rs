@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args;
 use crate::printer::Printer;
 use crate::progress::Progress;
-use crate::source::{SnapshotFile, Source};
+use crate::source::{SnapshotFile, Source, scratch};
 
 /// Exit codes that scripts rely on.
 const DAMAGED: u8 = 1;
@@ -57,7 +57,7 @@ fn verify(arguments: &args::Verify) -> Result<Report> {
 }
 
 fn snapshot(path: &Path, tier: Tier) -> Result<Report> {
-    let file = SnapshotFile::find(path)?;
+    let file = SnapshotFile::find(path, &scratch())?;
     let findings = validate::snapshot(file.path(), tier)?;
     let mut report = Report::of(&findings);
     if findings.list.iter().any(|finding| finding.kind == Kind::DigestMissing) {
