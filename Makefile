@@ -70,8 +70,9 @@ nightly: require-rust ## Fuzz every reader of files for a minute each (needs a n
 	done
 
 .PHONY: gen
-gen: ## Regenerate generated files
-	@echo "nothing is generated yet"
+gen: require-rust ## Regenerate the custom resource definitions and the install manifest
+	@$(CARGO) run --release --quiet --package quorate-api --example crds config/crd
+	@$(CARGO) run --release --quiet --package quorate-operator --example install config/install.yaml
 
 .PHONY: testbed
 testbed: require-linux require-rust
