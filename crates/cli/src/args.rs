@@ -49,7 +49,7 @@ pub(crate) enum Format {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Output {
     /// How to print the result and errors.
-    #[arg(short, long = "output", value_name = "FORMAT", value_enum, default_value_t)]
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 

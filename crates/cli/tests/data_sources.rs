@@ -162,3 +162,26 @@ fn a_compressed_backup_is_unpacked_beside_the_target_and_not_under_a_name() {
     names.sort();
     assert_eq!(names, ["Full-00000000-00000009-1780272000.gz", "deltas", "target"]);
 }
+
+#[test]
+fn a_bumped_restore_reports_the_compaction_that_clients_will_find() {
+    let backup = Backup::new("s.db");
+    let bumped = ["restore", "s.db", "--data-dir", "d", "--bump-revision", "100", "--mark-compacted"];
+    let report = report(backup.dir.path(), &bumped);
+    assert_eq!(report["revision"], backup.base + 100);
+    assert_eq!(report["compactRevision"], backup.base + 100);
+}
+
+#[test]
+fn bytes_behind_the_end_of_a_log_may_be_lost_writes_so_nothing_is_called_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = "0000000000000000-0000000000000000.wal";
+    let mut bytes = include_bytes!("../../../fuzz/seeds/wal/restored-3.6.wal").to_vec();
+    fs::write(dir.path().join(name), &bytes).unwrap();
+    assert_eq!(quorate(dir.path(), &["verify", name]).status.code(), Some(0));
+    let end = bytes.len() - 40;
+    bytes[end] = 0xff;
+    fs::write(dir.path().join(name), &bytes).unwrap();
+    let output = quorate(dir.path(), &["verify", name]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+}

@@ -14,6 +14,7 @@ use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, meta_entries, set_com
 use crate::restore::{CompactAt, PartError, Workplace, sync_directory};
 use crate::schema::META;
 use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of, digest_of_written};
+use crate::validate::damage_without_digest;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
@@ -29,6 +30,8 @@ pub enum CompactError {
     Exists { path: PathBuf },
     #[error("cannot {action} {}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("the snapshot is damaged: {first} ({others} more findings); take another one")]
+    Damaged { first: String, others: usize },
     #[error("a thread of the compaction stopped")]
     Stopped,
 }
@@ -61,6 +64,9 @@ impl Compact<'_> {
         }
         let snapshot = Snapshot::open(self.snapshot)?;
         snapshot.require_digest(self.digest)?;
+        if let Some((first, others)) = damage_without_digest(&snapshot).map_err(HistoryError::from)? {
+            return Err(CompactError::Damaged { first: first.to_string(), others });
+        }
         let directory = match self.output.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),

@@ -37,17 +37,18 @@ pub enum ForeignError {
     MissingFile { path: PathBuf, missing_from: i64, missing_to: i64 },
     #[error("{} is too short to hold events and their SHA-256", path.display())]
     TooShort { path: PathBuf },
-    #[error("the SHA-256 at the end of {} does not match its content: the file is damaged", path.display())]
+    #[error("the SHA-256 at the end of {} does not match its content: the file is damaged, fetch it again", path.display())]
     Digest { path: PathBuf },
     #[error("{} is not the expected JSON at byte {offset}: {reason}", path.display())]
     Json { path: PathBuf, offset: u64, reason: String },
     #[error(
-        "{} promises revisions {start}..={last} by its name but holds {first_found}..={last_found}", path.display()
+        "{} promises revisions {start}..={last} by its name but holds {first_found}..={last_found}: \
+         it was renamed or damaged, fetch it again", path.display()
     )]
     NameMismatch { path: PathBuf, start: i64, last: i64, first_found: i64, last_found: i64 },
     #[error(
         "revision {revision} is split between {} and the file before it, or differs between them: \
-         its changes cannot be put in order", path.display()
+         its changes cannot be put in order; use a base taken at that revision or later", path.display()
     )]
     Straddle { path: PathBuf, revision: i64 },
     #[error("the thread that reads the delta files ended unexpectedly")]

@@ -32,7 +32,9 @@ pub enum HistoryError {
     Compacted { wanted: i64, compacted: i64 },
     #[error("revision {wanted} is not reached: snapshot and deltas end at {last}; add later deltas or ask for less")]
     NotReached { wanted: i64, last: i64 },
-    #[error("the history cannot be compacted at {wanted}: it must be between {lowest} and {highest}")]
+    #[error(
+        "the history cannot be compacted at {wanted}: it must be between {lowest} and {highest}; ask for one of those"
+    )]
     CompactRange { wanted: i64, lowest: i64, highest: i64 },
 }
 
@@ -69,6 +71,16 @@ impl<'s> History<'s> {
         cut: Cut,
         scratch: &Path,
     ) -> Result<Self, HistoryError> {
+        Self::collecting(snapshot, events, cut, scratch, Leases::Ignore)
+    }
+
+    pub(crate) fn collecting(
+        snapshot: &'s Snapshot,
+        events: Option<&mut dyn EventStream>,
+        cut: Cut,
+        scratch: &Path,
+        leases: Leases,
+    ) -> Result<Self, HistoryError> {
         let base = snapshot.schema.revision();
         check_cut(snapshot, cut)?;
         let applied = Applied { revision: base, ..Applied::default() };
@@ -78,7 +90,7 @@ impl<'s> History<'s> {
             (_, Some(events)) => {
                 let mut spool = SpoolWriter::new(scratch)?;
                 let push = |key: &[u8], value: &[u8]| spool.push(key, value).map_err(HistoryError::from);
-                history.applied = apply(events, base, cut, push)?;
+                history.applied = apply(events, base, cut, leases, push)?;
                 history.deltas = Some(spool.finish()?);
             }
             (Cut::Revision(wanted), None) => return Err(HistoryError::NotReached { wanted, last: base }),
@@ -173,12 +185,19 @@ pub(crate) fn check_cut(snapshot: &Snapshot, cut: Cut) -> Result<(), HistoryErro
     }
 }
 
+/// Whether to remember the leases that events mention; there may be as many as there are keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leases {
+    Collect,
+    Ignore,
+}
+
 /// What applying events led to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Applied {
     pub(crate) revision: i64,
     pub(crate) events: u64,
-    /// The leases that puts among them are attached to.
+    /// The leases that puts among them are attached to, if they were to be collected.
     pub(crate) leases: BTreeSet<i64>,
 }
 
@@ -187,6 +206,7 @@ pub(crate) fn apply<E: From<HistoryError>>(
     events: &mut dyn EventStream,
     base: i64,
     cut: Cut,
+    wanted_leases: Leases,
     mut put: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<Applied, E> {
     let mut events = Contiguous::new(events, base, cut);
@@ -198,7 +218,7 @@ pub(crate) fn apply<E: From<HistoryError>>(
         StoredValue::of_event(event).encode(&mut value);
         put(&key, &value)?;
         count += 1;
-        if event.lease != 0 {
+        if wanted_leases == Leases::Collect && event.lease != 0 {
             leases.insert(event.lease);
         }
     }
@@ -206,5 +226,22 @@ pub(crate) fn apply<E: From<HistoryError>>(
     match cut {
         Cut::Revision(wanted) if revision < wanted => Err(HistoryError::NotReached { wanted, last: revision }.into()),
         _ => Ok(Applied { revision, events: count, leases }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::{Event, Events};
+
+    #[test]
+    fn leases_are_remembered_only_where_they_are_wanted() {
+        let put =
+            Event { key: b"k".to_vec(), create_revision: 2, mod_revision: 2, version: 1, lease: 7, ..Event::default() };
+        for (wanted, expected) in [(Leases::Collect, BTreeSet::from([7])), (Leases::Ignore, BTreeSet::new())] {
+            let mut events = Events::new(vec![put.clone()]);
+            let applied = apply(&mut events, 1, Cut::End, wanted, |_, _| Ok::<_, HistoryError>(())).unwrap();
+            assert_eq!(applied.leases, expected);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::history::{History, HistoryError};
 use crate::mvcc::Revision;
 use crate::pb::lease::Lease;
 use crate::schema::{
-    BUCKETS, Entries, FINISHED_COMPACT, KEY, LEASE, META, SCHEDULED_COMPACT, SchemaError, find, small_bucket,
+    BUCKETS, Entries, FINISHED_COMPACT, KEY, LEASE, META, SCHEDULED_COMPACT, SchemaError, small_bucket,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -82,14 +82,14 @@ impl Rebuild<'_> {
         let mut trees = Vec::new();
         let mut entries = 0;
         for name in bucket_names(&buckets) {
-            let tree = match (self.patch.get(name.as_str()), find(&buckets, &name)) {
+            let tree = match (patched(&self.patch, &name), buckets.iter().find(|bucket| bucket.name == name)) {
                 (Some(entries), _) => small_tree(&mut output, entries)?,
-                (None, _) if name == KEY => {
+                (None, _) if name == KEY.as_bytes() => {
                     let mut tree = TreeWriter::new(page_size);
                     entries = self.push_history(&mut tree, &mut output)?;
                     tree.finish(&mut output).map_err(RebuildError::Write)?
                 }
-                (None, bucket) if name == LEASE => self.grants.tree(db, bucket, &mut output)?,
+                (None, bucket) if name == LEASE.as_bytes() => self.grants.tree(db, bucket, &mut output)?,
                 (None, Some(bucket)) => copy_bucket(db, bucket, &mut output)?,
                 (None, None) => small_tree(&mut output, &Entries::new())?,
             };
@@ -185,9 +185,14 @@ impl Grants {
 }
 
 /// Names in file order: etcd's own, and any other bucket that is there.
-pub(crate) fn bucket_names(buckets: &[Bucket]) -> BTreeSet<String> {
-    let existing = buckets.iter().map(|bucket| String::from_utf8_lossy(&bucket.name).into_owned());
-    BUCKETS.iter().map(|name| (*name).to_owned()).chain(existing).collect()
+pub(crate) fn bucket_names(buckets: &[Bucket]) -> BTreeSet<Vec<u8>> {
+    let existing = buckets.iter().map(|bucket| bucket.name.clone());
+    BUCKETS.iter().map(|name| name.as_bytes().to_vec()).chain(existing).collect()
+}
+
+/// The new contents of this bucket, if it gets any.
+pub(crate) fn patched<'p>(patch: &'p Patch, name: &[u8]) -> Option<&'p Entries> {
+    patch.get(std::str::from_utf8(name).ok()?)
 }
 
 pub(crate) fn small_tree(output: &mut Output, entries: &Entries) -> Result<Tree, RebuildError> {
@@ -198,10 +203,10 @@ pub(crate) fn small_tree(output: &mut Output, entries: &Entries) -> Result<Tree,
     tree.finish(output).map_err(RebuildError::Write)
 }
 
-pub(crate) fn root_page(output: &mut Output, trees: &[(String, Tree)]) -> Result<bbolt::PageId, RebuildError> {
+pub(crate) fn root_page(output: &mut Output, trees: &[(Vec<u8>, Tree)]) -> Result<bbolt::PageId, RebuildError> {
     let mut root = TreeWriter::new(output.page_size());
     for (name, tree) in trees {
-        root.push_bucket(output, name.as_bytes(), tree).map_err(RebuildError::Write)?;
+        root.push_bucket(output, name, tree).map_err(RebuildError::Write)?;
     }
     root.finish_as_pages(output).map_err(RebuildError::Write)
 }
@@ -223,5 +228,20 @@ fn copy_bucket(db: &Db, bucket: &Bucket, output: &mut Output) -> Result<Tree, Re
     match refused {
         Some(error) => Err(RebuildError::Write(error)),
         None => tree.finish(output).map_err(RebuildError::Write),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bbolt::BucketRoot;
+
+    #[test]
+    fn buckets_keep_their_names_byte_for_byte() {
+        let name = vec![0xff, b'x'];
+        let bucket = Bucket { name: name.clone(), root: BucketRoot::Page(2), sequence: 0 };
+        assert!(bucket_names(&[bucket]).contains(&name));
+        assert!(patched(&Patch::from([(META, Entries::new())]), &name).is_none());
+        assert!(patched(&Patch::from([(META, Entries::new())]), META.as_bytes()).is_some());
     }
 }

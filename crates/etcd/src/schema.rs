@@ -98,7 +98,7 @@ impl Alarm {
 }
 
 /// Everything small that a database says about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schema {
     pub consistent_index: u64,
     /// Absent before 3.5.

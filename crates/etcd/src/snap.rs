@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 use prost::Message;
 use serde::{Deserialize, Serialize};
@@ -14,6 +17,8 @@ use crate::pb::raft::{ConfState, SnapFile, Snapshot, SnapshotMetadata};
 pub enum SnapError {
     #[error("the snap file is empty")]
     Empty,
+    #[error("the snap file has {length} bytes, which no store of members needs: it is damaged or something else")]
+    TooLarge { length: u64 },
     #[error("the snap file is not a protobuf message: it is damaged or something else")]
     Envelope(#[source] prost::DecodeError),
     #[error("the snap file has no checksum or no data")]
@@ -27,6 +32,9 @@ pub enum SnapError {
     #[error("a member in the snap file cannot be encoded or decoded")]
     Member(#[from] MembershipError),
 }
+
+/// Far above any store of members; a larger file must not become an allocation.
+const LARGEST_FILE: u64 = 64 << 20;
 
 /// `<term>-<index>.snap`, both in sixteen hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +95,18 @@ impl Snap {
         };
         let data = snapshot.encode_to_vec();
         Ok(SnapFile { crc: Some(crc32c::crc32c(&data)), data: Some(data) }.encode_to_vec())
+    }
+
+    /// Reads a snap file of bounded size.
+    pub fn read(path: &Path) -> io::Result<Result<Self, SnapError>> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        if length > LARGEST_FILE {
+            return Ok(Err(SnapError::TooLarge { length }));
+        }
+        let mut bytes = Vec::new();
+        file.take(LARGEST_FILE).read_to_end(&mut bytes)?;
+        Ok(Self::decode(&bytes))
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, SnapError> {
@@ -213,6 +233,14 @@ fn read_store(json: &[u8]) -> Result<(Vec<Member>, Option<String>), SnapError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_huge_file_is_refused_without_being_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("huge");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert!(matches!(Snap::read(&path).unwrap(), Err(SnapError::TooLarge { .. })));
+    }
     use crate::membership::InitialCluster;
 
     fn snap() -> Snap {

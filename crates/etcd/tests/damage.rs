@@ -8,8 +8,10 @@ use std::path::Path;
 
 use golden::{ALL, COMPACTED, restore};
 use quorate_etcd::bbolt::{Db, Error, Walk};
+use quorate_etcd::compact::Compact;
+use quorate_etcd::events::Cut;
 use quorate_etcd::mvcc::{Revision, StoredKey, StoredValue};
-use quorate_etcd::restore::Restored;
+use quorate_etcd::restore::{CompactAt, Restored};
 use quorate_etcd::snapshot::DigestPolicy;
 use quorate_etcd::validate::{self, Tier};
 
@@ -104,7 +106,7 @@ fn no_flip_in_a_database_loses_or_invents_a_revision_unnoticed() {
     assert!(cases > 2000 && found > 100, "{found} of {cases}");
 }
 
-/// Without a digest restore checks structure first, and takes the flips that validation cannot see either.
+/// Without a digest everything is validated first; only flips that validation cannot see either pass.
 #[test]
 fn a_damaged_copy_of_a_database_is_not_restored() {
     let golden = &ALL[1];
@@ -118,17 +120,24 @@ fn a_damaged_copy_of_a_database_is_not_restored() {
         damaged[at] ^= 1 << (at % 8);
         std::fs::write(&path, &damaged).unwrap();
         let data_dir = dir.path().join("data");
-        let structure = Db::open(&path).and_then(|db| quorate_etcd::bbolt::check(&db, |_, _, _| {}));
-        let is_sound = structure.is_ok_and(|checked| checked.findings.is_empty());
-        let outcome = restore(&path, &data_dir, |restore| restore.digest = DigestPolicy::IfPresent);
-        match outcome {
-            Ok(_) => {
-                assert!(is_sound, "flip at {at}");
+        let is_damaged = validate::snapshot(&path, Tier::Full).unwrap().is_damaged();
+        let digest = DigestPolicy::IfPresent;
+        for rewrite in [false, true] {
+            let outcome = restore(&path, &data_dir, |restore| (restore.digest, restore.rewrite) = (digest, rewrite));
+            if outcome.is_ok() {
                 std::fs::remove_dir_all(&data_dir).unwrap();
             }
-            Err(_) => refused += 1,
+            assert!(outcome.is_err() || !is_damaged, "flip at {at}, rewrite {rewrite}");
+            refused += usize::from(outcome.is_err());
         }
-        assert!(!data_dir.exists());
+        let output = dir.path().join("compacted");
+        let compact = Compact { snapshot: &path, output: &output, cut: Cut::End, at: CompactAt::Head, digest };
+        let outcome = compact.run(None);
+        if outcome.is_ok() {
+            std::fs::remove_file(&output).unwrap();
+        }
+        assert!(outcome.is_err() || !is_damaged, "flip at {at}, compacted");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "flip at {at}");
     }
     assert!(refused > 10, "{refused}");
 }

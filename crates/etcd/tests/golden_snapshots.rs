@@ -102,6 +102,20 @@ fn revisions_that_cannot_be_had_are_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_bumped_restore_says_where_its_history_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = ALL[1].write_to(dir.path());
+    for rewrite in [false, true] {
+        let data_dir = dir.path().join(format!("rewrite {rewrite}"));
+        let restored = restore(&path, &data_dir, |restore| {
+            (restore.rewrite, restore.bump_revision) = (rewrite, Some(1000));
+        })
+        .unwrap();
+        assert_eq!((restored.revision, restored.compact_revision), (REVISION + 1000, Some(REVISION + 1000)));
+    }
+}
+
+#[test]
 fn a_file_of_a_newer_release_is_refused_for_an_older_one() {
     let dir = tempfile::tempdir().unwrap();
     let newest = ALL[2].write_to(dir.path());

@@ -6,7 +6,7 @@ use std::fs;
 
 use quorate_etcd::membership::InitialCluster;
 use quorate_etcd::pb::raft::{Entry, EntryType, HardState, WalMetadata, WalSnapshot};
-use quorate_etcd::wal::{SegmentName, Tail, WalEncoder, WalScan, bootstrap_segment, scan_dir};
+use quorate_etcd::wal::{SegmentName, Tail, WalEncoder, WalError, WalScan, bootstrap_segment, scan_dir};
 
 const METADATA: WalMetadata = WalMetadata { node_id: Some(7), cluster_id: Some(9) };
 
@@ -44,6 +44,19 @@ fn last_crc(segment: &[u8]) -> u32 {
         offset += 8 + usize::try_from(record + padding).unwrap();
     }
     crc
+}
+
+/// Where each record's frame starts.
+fn frames(segment: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut offset = 0;
+    while offset < segment.len() {
+        starts.push(offset);
+        let field = u64::from_le_bytes(segment[offset..offset + 8].try_into().unwrap());
+        let padding = if field >> 63 == 1 { field >> 56 & 7 } else { 0 };
+        offset += 8 + usize::try_from((field & ((1 << 56) - 1)) + padding).unwrap();
+    }
+    starts
 }
 
 struct Log {
@@ -139,6 +152,33 @@ fn zeros_in_the_middle_are_never_taken_for_the_end_without_a_word() {
         log.write(1, &damaged);
         assert_honest(&sound, log.scan().as_ref(), true, &format!("zeros at {position}"));
     }
+}
+
+#[test]
+fn a_record_behind_zeros_is_damage_and_never_the_end() {
+    let log = Log::new();
+    let sound = &log.segments[1];
+    let starts: Vec<usize> = frames(sound);
+    // The last record has none behind it that could tell.
+    for pair in starts.windows(2).skip(2) {
+        for zeroed in [pair[0]..pair[0] + 8, pair[0]..pair[1]] {
+            let mut damaged = sound.clone();
+            damaged[zeroed.clone()].fill(0);
+            damaged.resize(damaged.len() + 70_000, 0);
+            log.write(1, &damaged);
+            match scan_dir(log.dir.path()) {
+                Err(WalError::Hole { offset, record, .. }) => {
+                    assert_eq!((offset, record), (pair[0] as u64, pair[1] as u64), "{zeroed:?}");
+                }
+                other => panic!("{zeroed:?}: {other:?}"),
+            }
+        }
+    }
+    let mut damaged = sound.clone();
+    let last = starts[starts.len() - 1];
+    damaged[last..last + 8].fill(0);
+    log.write(1, &damaged);
+    assert!(matches!(log.scan().unwrap().tail, Tail::Residue { .. }), "a body without its frame could be anything");
 }
 
 #[test]

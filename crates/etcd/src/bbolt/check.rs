@@ -162,7 +162,7 @@ impl<F: FnMut(&[u8], &[u8], &[u8])> Visit for Checker<F> {
             (self.entry)(bucket, key, value);
             return Ok(ControlFlow::Continue(()));
         }
-        match Bucket::parse(key, value) {
+        match Bucket::parse(key, value, self.page_size) {
             Ok(bucket) if self.buckets.len() < MOST_FINDINGS => self.buckets.push(bucket),
             Ok(_) => self.fault(self.root, Fault::BucketValue),
             Err(fault) => self.fault(self.root, fault),

@@ -13,6 +13,9 @@ use super::{DEEPEST_TREE, Error, Fault, LARGEST_RUN, PageId};
 
 const MOST_BUCKETS: usize = 1024;
 
+/// Branches are split when they outgrow a page, and one is held per level of a tree.
+pub(super) const LARGEST_BRANCH: usize = 1 << 20;
+
 /// A bbolt file opened for reading. Nothing is cached: the operating system does that better.
 #[derive(Debug)]
 pub struct Db {
@@ -32,13 +35,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn parse(name: &[u8], value: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn parse(name: &[u8], value: &[u8], page_size: usize) -> Result<Self, Fault> {
         let (Some(root), Some(sequence)) = (u64_at(value, 0), u64_at(value, 8)) else {
             return Err(Fault::BucketValue);
         };
         let image = value.get(16..).unwrap_or_default();
         let root = match root {
-            0 if image.len() >= HEADER => BucketRoot::Inline(image.to_vec()),
+            0 if (HEADER..=page_size).contains(&image.len()) => BucketRoot::Inline(image.to_vec()),
             0 => return Err(Fault::BucketValue),
             page => BucketRoot::Page(page),
         };
@@ -137,7 +140,9 @@ impl Db {
         if id.checked_add(pages).is_none_or(|past| past > self.meta.high_water) {
             return Err(too_long);
         }
-        usize::try_from(pages).ok().filter(|pages| pages * self.page_size <= LARGEST_RUN).ok_or(too_long)
+        let largest = if page.kind == Kind::Branch { LARGEST_BRANCH } else { LARGEST_RUN };
+        let fits = |pages: &usize| pages.checked_mul(self.page_size).is_some_and(|size| size <= largest);
+        usize::try_from(pages).ok().filter(fits).ok_or(too_long)
     }
 
     /// Reads one whole page run.
@@ -149,9 +154,9 @@ impl Db {
 
     /// The top-level buckets in name order.
     pub fn buckets(&self) -> Result<Vec<Bucket>, Error> {
-        let mut found = Buckets { buckets: Vec::new(), root: self.meta.root };
+        let mut found = Buckets { list: Vec::new(), root: self.meta.root, page_size: self.page_size };
         let _ = Walk::new(self).tree(self.meta.root, &mut found)?;
-        Ok(found.buckets)
+        Ok(found.list)
     }
 
     pub fn bucket(&self, name: &[u8]) -> Result<Option<Bucket>, Error> {
@@ -190,8 +195,9 @@ fn last_leaf_key(bytes: &[u8], id: PageId) -> Result<Option<Vec<u8>>, Fault> {
 }
 
 struct Buckets {
-    buckets: Vec<Bucket>,
+    list: Vec<Bucket>,
     root: PageId,
+    page_size: usize,
 }
 
 impl Visit for Buckets {
@@ -203,10 +209,10 @@ impl Visit for Buckets {
 
     fn entry(&mut self, name: &[u8], value: &[u8]) -> Result<ControlFlow<()>, Error> {
         // etcd has ten; a damaged root must not fill our memory.
-        if self.buckets.len() >= MOST_BUCKETS {
+        if self.list.len() >= MOST_BUCKETS {
             return Err(Error::Page { id: self.root, fault: Fault::BucketValue });
         }
-        self.buckets.push(Bucket::parse(name, value).map_err(Error::page(self.root))?);
+        self.list.push(Bucket::parse(name, value, self.page_size).map_err(Error::page(self.root))?);
         Ok(ControlFlow::Continue(()))
     }
 }
@@ -239,4 +245,37 @@ fn read_metas(file: &File, length: u64) -> Result<[Result<Meta, MetaFault>; 2], 
 
 fn same_page_size(first: &Meta, second: Meta) -> Result<Meta, MetaFault> {
     if second.page_size == first.page_size { Ok(second) } else { Err(MetaFault::PageSize(second.page_size)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bbolt::page::put_header;
+    use crate::bbolt::{Output, TreeWriter};
+
+    #[test]
+    fn an_inline_bucket_larger_than_a_page_is_refused() {
+        let value = |length: usize| vec![0; 16 + length];
+        assert!(Bucket::parse(b"b", &value(4096), 4096).is_ok());
+        assert_eq!(Bucket::parse(b"b", &value(4097), 4096), Err(Fault::BucketValue));
+    }
+
+    #[test]
+    fn a_branch_of_more_than_a_mebibyte_is_refused_before_it_is_read() {
+        let file = tempfile::tempfile().unwrap();
+        let mut output = Output::new(file.try_clone().unwrap(), 4096, 2).unwrap();
+        let root = TreeWriter::new(4096).finish_as_pages(&mut output).unwrap();
+        output.run(4 << 20, |_, _, _| {}).unwrap();
+        let freelist = output.empty_freelist().unwrap();
+        output.finish(root, freelist, 1).unwrap();
+        let db = Db::from_file(file).unwrap();
+        for (kind, overflow, accepted) in
+            [(Kind::Branch, 255, true), (Kind::Branch, 256, false), (Kind::Leaf, 256, true)]
+        {
+            let mut page = Vec::new();
+            put_header(&mut page, 3, kind, 1, overflow);
+            page.resize(4096, 0);
+            assert_eq!(db.run_pages(3, &page).is_ok(), accepted, "{kind:?} {overflow}");
+        }
+    }
 }

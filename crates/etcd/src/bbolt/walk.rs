@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::db::{Bucket, BucketRoot, Db};
+use super::db::{Bucket, BucketRoot, Db, LARGEST_BRANCH};
 use super::page::{Kind, Page};
 use super::{DEEPEST_TREE, Error, Fault, PageId};
 use crate::readahead::ReadAhead;
@@ -270,6 +270,10 @@ impl Window {
         // Empty while the read is under way, so that a failed read leaves nothing stale behind.
         (self.first, self.past) = (0, 0);
         let pages = usize::try_from(past - first).map_err(|_| Error::Page { id: first, fault: Fault::OutOfFile })?;
+        if self.bytes.capacity() > LARGEST_BRANCH {
+            // One long value must not be paid for until the end, at every level of the tree.
+            self.bytes = Vec::new();
+        }
         db.read(first, pages, &mut self.bytes)?;
         (self.first, self.past) = (first, past);
         // etcd writes pages mostly in key order, so what follows in the file is what comes next.

@@ -9,9 +9,9 @@ use crate::copy::copy_hashed;
 use crate::events::{Cut, EventStream};
 use crate::history::{Applied, HistoryError, apply};
 use crate::rebuild::{
-    Grants, Patch, RebuildError, bucket_names, bumped, meta_entries, push_bump_marker, root_page, small_tree,
+    Grants, Patch, RebuildError, bucket_names, bumped, meta_entries, patched, push_bump_marker, root_page, small_tree,
 };
-use crate::schema::{Entries, KEY, LEASE, SchemaError, find};
+use crate::schema::{Entries, KEY, LEASE, SchemaError};
 use crate::snapshot::Snapshot;
 
 impl Restore<'_> {
@@ -21,10 +21,6 @@ impl Restore<'_> {
         events: Option<&mut dyn EventStream>,
         part: &Part,
     ) -> Result<Restored, RestoreError> {
-        if snapshot.stored_digest().is_none() {
-            // Nothing else vouches for this file.
-            require_sound(&snapshot.db)?;
-        }
         let file = Arc::new(part.create_file("snap", "db")?);
         let digest = copy_hashed(snapshot.db.file(), snapshot.data_length(), &file)?;
         snapshot.accept_digest(&digest, self.digest)?;
@@ -34,9 +30,11 @@ impl Restore<'_> {
         let mut output = begin(&db, part)?;
         let mut tree = resume_keys(&db)?;
         let applied = match events {
-            Some(events) => apply(events, base, self.cut, |key, value| -> Result<(), RestoreError> {
-                tree.push(&mut output, key, value).map_err(|error| RebuildError::Write(error).into())
-            })?,
+            Some(events) => {
+                apply(events, base, self.cut, self.wanted_leases(), |key, value| -> Result<(), RestoreError> {
+                    tree.push(&mut output, key, value).map_err(|error| RebuildError::Write(error).into())
+                })?
+            }
             None => match self.cut {
                 Cut::Revision(wanted) if wanted > base => {
                     return Err(HistoryError::NotReached { wanted, last: base }.into());
@@ -52,7 +50,7 @@ impl Restore<'_> {
         let database_bytes = finish(&db, output, Some(tree), &patch, &self.grants(&applied.leases))?;
         Ok(Restored {
             revision: bump_to.unwrap_or(applied.revision),
-            compact_revision: snapshot.schema.compact_revision(),
+            compact_revision: bump_to.or(snapshot.schema.compact_revision()),
             events: applied.events,
             database_bytes,
             mode: Mode::Append,
@@ -103,11 +101,11 @@ pub(super) fn finish(
     };
     let mut trees = Vec::new();
     for name in bucket_names(&buckets) {
-        let extended = if name == KEY { keys.take() } else { None };
-        let tree = match (extended, patch.get(name.as_str()), find(&buckets, &name)) {
+        let extended = if name == KEY.as_bytes() { keys.take() } else { None };
+        let tree = match (extended, patched(patch, &name), buckets.iter().find(|bucket| bucket.name == name)) {
             (Some(tree), _, _) => tree,
             (None, Some(entries), _) => small_tree(&mut output, entries)?,
-            (None, None, bucket) if name == LEASE && !grants.leases.is_empty() => {
+            (None, None, bucket) if name == LEASE.as_bytes() && !grants.leases.is_empty() => {
                 grants.tree(db, bucket, &mut output)?
             }
             (None, None, Some(bucket)) => bucket.tree(),

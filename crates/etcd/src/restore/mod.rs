@@ -20,7 +20,7 @@ pub(crate) use workplace::Workplace;
 use crate::bbolt::{self, Db};
 use crate::copy::CopyError;
 use crate::events::{Cut, EventStream};
-use crate::history::{History, HistoryError, check_cut};
+use crate::history::{History, HistoryError, Leases, check_cut};
 use crate::membership::{InitialCluster, Member, MembershipError, conf_state, conf_state_json};
 use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, bumped, meta_entries, schedule_compaction, set_compacted};
 use crate::schema::{
@@ -29,6 +29,7 @@ use crate::schema::{
 };
 use crate::snap::{Snap, SnapError};
 use crate::snapshot::{DigestPolicy, Snapshot, SnapshotError, digest_of};
+use crate::validate::damage_without_digest;
 use crate::wal::{BOOTSTRAP_TERM, BootstrapError, SegmentName, bootstrap_segment};
 use part::Part;
 
@@ -121,7 +122,7 @@ pub struct Restore<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restored {
     pub revision: i64,
-    /// What the data is compacted to; a bump adds a compaction that the server carries out at its start.
+    /// Where the history begins; after a bump the server removes the rest when it starts.
     pub compact_revision: Option<i64>,
     pub events: u64,
     pub database_bytes: u64,
@@ -154,6 +155,9 @@ impl<'a> Restore<'a> {
         snapshot.require_digest(self.digest)?;
         check_versions(snapshot.schema.etcd_version(), self.target_version)?;
         check_cut(&snapshot, self.cut).map_err(RestoreError::History)?;
+        if let Some((first, others)) = damage_without_digest(&snapshot).map_err(HistoryError::from)? {
+            return Err(RestoreError::Damaged { first: first.to_string(), others });
+        }
         let part = Part::create(self.data_dir)?;
         let inside_base = matches!(self.cut, Cut::Revision(wanted) if wanted < snapshot.schema.revision());
         let restored = if self.rewrite || inside_base || self.compact.is_some() {
@@ -174,7 +178,7 @@ impl<'a> Restore<'a> {
     ) -> Result<Restored, RestoreError> {
         std::thread::scope(|scope| {
             let digest = scope.spawn(|| digest_of(snapshot.db.file(), snapshot.data_length()));
-            let history = History::new(snapshot, events, self.cut, part.root())?;
+            let history = History::collecting(snapshot, events, self.cut, part.root(), self.wanted_leases())?;
             let head = history.revision();
             let compact = self.compact.map(|at| at.revision(head));
             if let Some(revision) = compact {
@@ -194,12 +198,16 @@ impl<'a> Restore<'a> {
             snapshot.accept_digest(&digest, self.digest)?;
             Ok(Restored {
                 revision: bump_to.unwrap_or(head),
-                compact_revision: compact.or(history.compact_revision()),
+                compact_revision: bump_to.or(compact).or(history.compact_revision()),
                 events: history.events(),
                 database_bytes: written.high_water * u64::from(written.page_size),
                 mode: Mode::Rewrite,
             })
         })
+    }
+
+    fn wanted_leases(&self) -> Leases {
+        if self.lease_ttl.is_some() { Leases::Collect } else { Leases::Ignore }
     }
 
     fn grants(&self, leases: &BTreeSet<i64>) -> Grants {

@@ -4,6 +4,7 @@
 //! either refuses to start or starts and never accepts a write. The database itself is whole; what it needs is a log
 //! that agrees with it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::bbolt::Db;
 use crate::copy::copy_hashed;
 use crate::membership::{Member, cluster_id};
 use crate::rebuild::{Grants, meta_entries};
-use crate::schema::{CLUSTER, Schema, small_bucket};
+use crate::schema::{CLUSTER, Schema, Version, small_bucket};
 use crate::snap::{Snap, SnapName};
 use crate::wal::read_metadata;
 
@@ -85,17 +86,27 @@ fn rewrite_small_buckets(source: &Db, part: &Part, members: &[Member]) -> Result
     Ok(())
 }
 
-/// From 3.6 on the database is the authority on members, before that the newest snap file.
+/// The only member, as a voter: alone it cannot be anything else, whatever it was recorded as.
 fn sole_member(data_dir: &Path, schema: &Schema) -> Result<Member, ReseedError> {
-    let members = match schema.members.as_slice() {
-        [] => newest_snap(&data_dir.join("member").join("snap")).map(|snap| snap.members).unwrap_or_default(),
-        members => members.to_vec(),
-    };
-    match members.as_slice() {
-        [] => Err(ReseedError::NoMember),
-        [only] => Ok(only.clone()),
-        several => Err(ReseedError::NotAlone(several.len())),
+    let snap = newest_snap(&data_dir.join("member").join("snap")).map(|snap| snap.members).unwrap_or_default();
+    let mut members = current_members(schema, snap);
+    match (members.pop(), members.len()) {
+        (None, _) => Err(ReseedError::NoMember),
+        (Some(only), 0) => Ok(Member { is_learner: false, ..only }),
+        (Some(_), others) => Err(ReseedError::NotAlone(others.saturating_add(1))),
     }
+}
+
+/// From 3.6 on the database is the authority on members. Before that the snap file is, which may be older than the last
+/// change, while the database may still list who was removed: together they tell.
+fn current_members(schema: &Schema, snap: Vec<Member>) -> Vec<Member> {
+    let database = schema.members.iter().cloned();
+    let is_authority = schema.storage_version.is_some_and(|version| version >= Version::new(3, 6));
+    if is_authority && !schema.members.is_empty() {
+        return database.collect();
+    }
+    let known: BTreeMap<u64, Member> = database.chain(snap).map(|member| (member.id, member)).collect();
+    known.into_values().filter(|member| !schema.removed_members.contains(&member.hex_id())).collect()
 }
 
 /// The newest snap file that can be read; broken ones are passed over, as etcd does.
@@ -103,11 +114,46 @@ pub(crate) fn newest_snap(dir: &Path) -> Option<Snap> {
     let mut names: Vec<SnapName> =
         std::fs::read_dir(dir).ok()?.filter_map(|entry| SnapName::parse(entry.ok()?.file_name().to_str()?)).collect();
     names.sort_unstable();
-    names.iter().rev().find_map(|name| Snap::decode(&std::fs::read(dir.join(name.to_string())).ok()?).ok())
+    names.iter().rev().find_map(|name| Snap::read(&dir.join(name.to_string())).ok()?.ok())
 }
 
 impl From<PartError> for ReseedError {
     fn from(error: PartError) -> Self {
         Self::Restore(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::InitialCluster;
+
+    fn members() -> Vec<Member> {
+        InitialCluster::parse("a=http://a:1,b=http://b:1", "t").unwrap().members().to_vec()
+    }
+
+    #[test]
+    fn the_sole_member_is_a_voter_whatever_was_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let learner = Member { is_learner: true, ..members().remove(0) };
+        for storage_version in [None, Some(Version::new(3, 6))] {
+            let schema = Schema { members: vec![learner.clone()], storage_version, ..Schema::default() };
+            assert!(!sole_member(dir.path(), &schema).unwrap().is_learner);
+        }
+    }
+
+    #[test]
+    fn before_3_6_the_snap_file_tells_and_the_removed_do_not_count() {
+        let both = members();
+        let in_snap = Member { name: "renamed".to_owned(), ..both[0].clone() };
+        let mut schema = Schema { members: both[..1].to_vec(), ..Schema::default() };
+        assert_eq!(current_members(&schema, vec![in_snap.clone()]), std::slice::from_ref(&in_snap));
+        assert_eq!(current_members(&schema, both.clone()).len(), 2, "the snap file knows of another one");
+        schema.removed_members = vec![both[1].hex_id()];
+        assert_eq!(current_members(&schema, both.clone()), both[..1], "which has been removed since");
+        schema.members.clone_from(&both);
+        assert_eq!(current_members(&schema, vec![in_snap.clone()]), [in_snap], "though the database still lists it");
+        schema.storage_version = Some(Version::new(3, 6));
+        assert_eq!(current_members(&schema, Vec::new()), both);
     }
 }

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Findings, Kind, Tier, contents, database};
+use super::{Finding, Findings, Kind, Severity, Tier, contents, database};
 use crate::bbolt::{self, Db};
 use crate::membership::hex_id;
 use crate::restore::Restored;
 use crate::schema::{Schema, Version};
 use crate::snap::{Snap, SnapName};
-use crate::wal::{Tail, WalError, WalScan, scan_dir};
+use crate::wal::{SegmentName, Tail, WalError, WalScan, scan_dir};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DirError {
@@ -22,6 +22,11 @@ pub enum DirError {
     Log(#[source] WalError),
     #[error("{} is in use by a running etcd, so nothing can be said about it; stop it first", path.display())]
     InUse { path: PathBuf },
+    #[error(
+        "nothing else is wrong, but {segment} holds bytes behind its end at offset {offset}: unsynced writes of a crash, \
+         or acknowledged ones that were damaged; compare this member's revision with the others' before you start it"
+    )]
+    Undecided { segment: SegmentName, offset: u64 },
 }
 
 /// What was learnt on the way.
@@ -65,7 +70,13 @@ pub fn data_dir(path: &Path, tier: Tier) -> Result<(Findings, DirFacts), DirErro
         let path = Restored::database_path(path);
         contents(&mut findings, db, schema).map_err(|source| DirError::Database { path, source })?;
     }
-    Ok((findings, facts))
+    let damage = |finding: &Finding| finding.kind.severity() == Severity::Damage && finding.kind != Kind::LogResidue;
+    match facts.log.as_ref().map(|log| log.tail) {
+        Some(Tail::Residue { segment, offset }) if !findings.list.iter().any(damage) => {
+            Err(DirError::Undecided { segment, offset })
+        }
+        _ => Ok((findings, facts)),
+    }
 }
 
 fn open_database(data_dir: &Path, findings: &mut Findings) -> Result<Option<Db>, DirError> {
@@ -108,10 +119,16 @@ fn read_schema(db: &Db, findings: &mut Findings) -> Option<Schema> {
 fn read_log(dir: &Path, findings: &mut Findings) -> Result<Option<WalScan>, DirError> {
     match scan_dir(dir) {
         Ok(scan) => {
-            if let Tail::Torn { segment, offset } | Tail::Residue { segment, offset } = scan.tail {
-                let text =
-                    format!("{segment} was cut short by a crash at offset {offset}; etcd repairs that by itself");
-                findings.add(Kind::LogTorn, text);
+            match scan.tail {
+                Tail::Clean => {}
+                Tail::Torn { segment, offset } => findings.add(
+                    Kind::LogTorn,
+                    format!("{segment} was cut short by a crash at offset {offset}; etcd repairs that by itself"),
+                ),
+                Tail::Residue { segment, offset } => findings.add(
+                    Kind::LogResidue,
+                    format!("{segment} holds bytes behind its end at offset {offset}, maybe of acknowledged writes"),
+                ),
             }
             Ok(Some(scan))
         }
@@ -137,7 +154,7 @@ fn find_snap(
             break;
         }
         let path = dir.join(name.to_string());
-        match std::fs::read(&path).map(|bytes| Snap::decode(&bytes)) {
+        match Snap::read(&path) {
             Ok(Ok(snap)) if snap.name() == name => return Ok(Some(name)),
             Ok(Ok(_)) => findings.add(Kind::SnapDamaged, format!("{name} holds another snapshot than its name says")),
             Ok(Err(error)) => {

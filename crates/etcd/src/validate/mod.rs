@@ -49,6 +49,7 @@ pub enum Kind {
     DigestMissing,
     LogDamaged,
     LogTorn,
+    LogResidue,
     SnapDamaged,
     SnapMissing,
     MemberUnknown,
@@ -73,6 +74,7 @@ impl Kind {
             Self::DigestMissing => "digest-missing",
             Self::LogDamaged => "log-damaged",
             Self::LogTorn => "log-torn",
+            Self::LogResidue => "log-residue",
             Self::SnapDamaged => "snap-damaged",
             Self::SnapMissing => "snap-missing",
             Self::MemberUnknown => "member-unknown",
@@ -200,6 +202,17 @@ fn database(findings: &mut Findings, db: &Db) {
     for name in BUCKETS.iter().filter(|name| !names.iter().any(|existing| existing == *name)) {
         findings.add(Kind::BucketMissing, format!("bucket `{name}` is missing; etcd creates it when it starts"));
     }
+}
+
+/// What is wrong with a snapshot that no digest vouches for: the first finding and the number of others.
+pub(crate) fn damage_without_digest(snapshot: &Snapshot) -> Result<Option<(Finding, usize)>, bbolt::Error> {
+    if snapshot.stored_digest().is_some() {
+        return Ok(None);
+    }
+    let mut findings = Findings::default();
+    contents(&mut findings, &snapshot.db, &snapshot.schema)?;
+    let others = findings.list.len().saturating_sub(1);
+    Ok(findings.list.into_iter().next().map(|first| (first, others)))
 }
 
 /// Every page and every entry.

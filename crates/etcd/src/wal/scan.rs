@@ -8,22 +8,27 @@ use prost::Message;
 use thiserror::Error;
 
 use super::reader::{Corruption, ReadError, SegmentReader, Step};
-use super::record::{RecordType, SegmentName};
-use crate::pb::raft::{Entry, EntryType, HardState, WalMetadata, WalSnapshot};
+use super::record::{Frame, RecordType, SegmentName};
+use crate::pb::raft::{Entry, EntryType, HardState, Record, WalMetadata, WalSnapshot};
 
 #[derive(Debug, Error)]
 pub enum WalError {
     #[error("{} cannot be read", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{} holds no write-ahead log", dir.display())]
+    #[error("{} holds no write-ahead log; name a data directory or its member/wal", dir.display())]
     NoSegments { dir: PathBuf },
-    #[error("the log in {} misses the segments between {before} and {after}", dir.display())]
+    #[error("the log in {} misses the segments between {before} and {after}; bring them back or replace the member", dir.display())]
     MissingSegment { dir: PathBuf, before: SegmentName, after: SegmentName },
     #[error(
         "{} is damaged at offset {offset}; etcd refuses it too: \
          replace the member, or rebuild the log if the database is intact", path.display()
     )]
     Corrupt { path: PathBuf, offset: u64, source: Corruption },
+    #[error(
+        "{} has zeros at offset {offset} and a whole record behind them, at {record}: etcd would take the zeros for the \
+         end and drop what it acknowledged; replace the member, or restore it from a backup", path.display()
+    )]
+    Hole { path: PathBuf, offset: u64, record: u64 },
     #[error("the log in {} does not say which member and cluster it belongs to", dir.display())]
     NoMetadata { dir: PathBuf },
 }
@@ -37,7 +42,8 @@ pub enum Tail {
         segment: SegmentName,
         offset: u64,
     },
-    /// The log ends here, yet bytes follow: unsynced writes of a crash, or a zeroed record. etcd erases them.
+    /// The log ends here, yet bytes follow that are no whole record: unsynced writes of a crash, or what damage left of
+    /// acknowledged ones. etcd erases them.
     Residue {
         segment: SegmentName,
         offset: u64,
@@ -126,12 +132,19 @@ pub fn scan_dir(dir: &Path) -> Result<WalScan, WalError> {
         (crc, bytes) = (reader.crc(), bytes + reader.offset());
         if is_last {
             let offset = reader.offset();
-            let residue =
-                !end.torn && has_residue(reader.into_input()).map_err(|source| WalError::Io { path, source })?;
-            tail = match (end.torn, residue) {
-                (true, _) => Tail::Torn { segment, offset },
-                (false, true) => Tail::Residue { segment, offset },
-                (false, false) => Tail::Clean,
+            tail = if end.torn {
+                Tail::Torn { segment, offset }
+            } else {
+                // The frame that ended the reading was eight bytes of zeros.
+                let from = offset.saturating_add(Frame::HEADER);
+                match residue(reader.into_input()) {
+                    Ok(Residue::None) => Tail::Clean,
+                    Ok(Residue::Bytes) => Tail::Residue { segment, offset },
+                    Ok(Residue::Record(at)) => {
+                        return Err(WalError::Hole { path, offset, record: from.saturating_add(at) });
+                    }
+                    Err(source) => return Err(WalError::Io { path, source }),
+                }
             };
         }
     }
@@ -172,17 +185,57 @@ fn locate(path: &Path, reader: &SegmentReader<Input>, error: ReadError) -> WalEr
     }
 }
 
-fn has_residue(mut input: impl Read) -> io::Result<bool> {
-    let mut chunk = vec![0; 64 << 10];
+/// What lies behind the end of a log.
+enum Residue {
+    None,
+    Bytes,
+    /// A whole record this far behind it.
+    Record(u64),
+}
+
+/// etcd's segments have 64 MiB; what lies further behind their end is none of its records.
+const FARTHEST_RECORD: u64 = 128 << 20;
+
+fn residue(mut input: impl Read) -> io::Result<Residue> {
+    let mut blank = 0_u64;
+    let mut rest = Vec::new();
     loop {
-        let read = input.read(&mut chunk)?;
-        if read == 0 {
-            return Ok(false);
+        input.by_ref().take(64 << 10).read_to_end(&mut rest)?;
+        if rest.is_empty() {
+            return Ok(Residue::None);
         }
-        if chunk.iter().take(read).any(|byte| *byte != 0) {
-            return Ok(true);
+        // Frames start at multiples of eight.
+        let zeros = rest.iter().position(|byte| *byte != 0).map_or(rest.len(), |at| at - at % 8);
+        blank += zeros as u64;
+        rest.drain(..zeros);
+        if !rest.is_empty() {
+            break;
         }
     }
+    input.take(FARTHEST_RECORD).read_to_end(&mut rest)?;
+    let found = (0..rest.len()).step_by(8).find(|at| rest.get(*at..).is_some_and(is_whole_record));
+    Ok(found.map_or(Residue::Bytes, |at| Residue::Record(blank.saturating_add(at as u64))))
+}
+
+/// Whether a record stands here that etcd may have written. Its checksum continues that of a record nobody knows.
+fn is_whole_record(bytes: &[u8]) -> bool {
+    let Some((header, body)) = bytes.split_first_chunk::<8>() else { return false };
+    let frame = Frame::decode(u64::from_le_bytes(*header));
+    if frame.record == 0 || frame != Frame::of_record(frame.record) {
+        return false;
+    }
+    let Some(record) = usize::try_from(frame.record).ok().and_then(|length| body.get(..length)) else { return false };
+    let Ok(record @ Record { r#type: Some(number), crc: Some(_), .. }) = Record::decode(record) else { return false };
+    let Some(kind) = RecordType::from_number(number) else { return false };
+    let data = record.data.as_deref().unwrap_or_default();
+    record.encoded_len() as u64 == frame.record
+        && match kind {
+            RecordType::Crc => data.is_empty(),
+            RecordType::Metadata => exactly::<WalMetadata>(kind, data).is_ok(),
+            RecordType::Entry => exactly::<Entry>(kind, data).is_ok(),
+            RecordType::State => exactly::<HardState>(kind, data).is_ok(),
+            RecordType::Snapshot => exactly::<WalSnapshot>(kind, data).is_ok(),
+        }
 }
 
 struct SegmentEnd {

@@ -55,7 +55,10 @@ pub(super) fn run(printer: Printer, arguments: &args::Restore) -> Result<()> {
     let report = Report {
         data_dir: &arguments.data_dir,
         revision: restored.revision,
-        compact_revision: restored.compact_revision.unwrap_or(-1),
+        // The server compacts at the bumped revision when it starts, so that is what clients will find.
+        compact_revision: arguments
+            .bump_revision
+            .map_or(restored.compact_revision.unwrap_or(-1), |_| restored.revision),
         events: restored.events,
         size: restored.database_bytes,
         mode: match restored.mode {

@@ -79,12 +79,17 @@ fn log(dir: &Path) -> Result<Report> {
             let message = format!("{:#}", anyhow::Error::from(error));
             report.add(Kind::LogDamaged, Severity::Damage, message);
         }
-        Ok(scan) => {
-            if let Tail::Torn { segment, offset } | Tail::Residue { segment, offset } = scan.tail {
+        Ok(scan) => match scan.tail {
+            Tail::Clean => {}
+            Tail::Torn { segment, offset } => {
                 let message = format!("{segment} ends in an unfinished write at {offset}; etcd cuts it off by itself");
                 report.add(Kind::LogTorn, Severity::Warning, message);
             }
-        }
+            Tail::Residue { segment, offset } => bail!(
+                "{segment} holds bytes behind its end at {offset}: unsynced writes of a crash, or acknowledged ones that \
+                 were damaged; compare this member's revision with the others' before you start it"
+            ),
+        },
     }
     Ok(report)
 }
