@@ -108,6 +108,11 @@ impl Bed {
         self.dir().join("complete")
     }
 
+    /// Present from the moment the API server served for the first time since the bed was started.
+    pub fn api_served_file(&self) -> PathBuf {
+        self.dir().join("api-served")
+    }
+
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir().join("kubeconfig")
     }

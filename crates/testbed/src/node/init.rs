@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions, wait};
 
 use super::config::{self, CONTAINERD_SOCKET};
 use crate::{
-    bed::{API_PORT, CONTROL_PLANE, NODE_NETWORK_BITS, Node, Plan},
+    bed::{CONTROL_PLANE, NODE_NETWORK_BITS, Node, Plan},
     cgroup,
     command::{command, run, sh},
     error::{Error, Result, While, create_dir, write_file},
@@ -40,8 +40,8 @@ pub fn boot(node: &Node, plan: &Plan) -> Result<()> {
     wait_until("containerd answers", || UnixStream::connect(CONTAINERD_SOCKET).is_ok())?;
     let (pause, others) = plan.images.split_first().map_or((None, plan.images.as_slice()), |(p, rest)| (Some(p), rest));
     import_images(&plan.ctr, pause)?;
+    wait_until("the API server serves", || node.bed.api_served_file().exists())?;
     daemons.start("kube-proxy", kube_proxy(node, plan))?;
-    wait_until("the API server accepts connections", api_server_accepts)?;
     daemons.start("kubelet", kubelet(node, plan))?;
     import_images(&plan.ctr, others)?;
     for archive in loaded_later(node) {
@@ -170,11 +170,6 @@ fn import_images<'a>(ctr: &Path, archives: impl IntoIterator<Item = &'a PathBuf>
         run(command([ctr]).args(["-n", "k8s.io", "images", "import", "--no-unpack"]).arg(archive))?;
     }
     Ok(())
-}
-
-fn api_server_accepts() -> bool {
-    let Ok(address) = format!("{CONTROL_PLANE}:{API_PORT}").parse() else { return false };
-    std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) -> Result<()> {

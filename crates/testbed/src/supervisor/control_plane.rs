@@ -10,6 +10,8 @@ use crate::{
     error::{Result, While, create_dir, write_file},
 };
 
+/// All components, of which only the API server and its store run yet. The others work through the API: started before
+/// it serves, they would take processor time from it and then sit out their own back-off.
 pub(super) fn start(bed: &Bed, plan: &Plan) -> Result<Vec<Process>> {
     write_file(&bed.dir().join("audit-policy.yaml"), include_str!("manifests/audit-policy.yaml"))?;
     write_file(&bed.dir().join("Corefile"), corefile(bed))?;
@@ -25,7 +27,12 @@ pub(super) fn start(bed: &Bed, plan: &Plan) -> Result<Vec<Process>> {
         let (bed, program) = (bed.clone(), program.to_owned());
         Process::keep(name, AfterExit::Restart, move || spawn(&bed, name, &program, &arguments))
     };
-    Ok(components.into_iter().map(keep).collect())
+    let components: Vec<_> = components.into_iter().map(keep).collect();
+    components
+        .iter()
+        .filter(|component| ["etcd", "kube-apiserver"].contains(&component.name()))
+        .for_each(Process::start);
+    Ok(components)
 }
 
 fn spawn(bed: &Bed, name: &str, program: &Path, arguments: &[String]) -> Result<Child> {

@@ -22,6 +22,7 @@ use crate::{
     command::sh,
     control::{Phase, State},
     error::{Error, Result, While, read_file, write_file},
+    machine::tell,
     pki, volumes,
 };
 use nodes::Nodes;
@@ -57,6 +58,8 @@ pub async fn run(bed: Bed, host_listener: TcpListener) -> Result<()> {
     pki::write_host_kubeconfig(&bed, plan.port)?;
     volumes::mount_existing(&bed)?;
 
+    // The last run's does not count.
+    let _ = std::fs::remove_file(bed.api_served_file());
     let components = control_plane::start(&bed, &plan)?;
     let nodes = Nodes::boot(&bed, &plan);
     let state = watch::Sender::new(State::default());
@@ -81,11 +84,13 @@ impl Supervisor {
         self.report(Phase::Starting, "waiting for the API server");
         let admin = api::connect(&self.bed, "admin").await?;
         within("the API server", api::ready(&admin)).await?;
+        write_file(&self.bed.api_served_file(), "")?;
+        self.components.iter().for_each(Process::start);
         api::apply_manifests(&admin).await?;
         tokio::spawn(volumes::provision(self.bed.clone(), api::connect(&self.bed, "volumes").await?));
         self.report(Phase::Starting, "waiting for the nodes");
         within("the nodes", api::nodes_ready(&admin, self.plan.nodes, self.started)).await?;
-        self.report(Phase::Starting, "waiting for images, accounts and DNS");
+        self.report(Phase::Starting, "all nodes are ready; waiting for images, accounts and DNS");
         within("the nodes' images", self.nodes.images_loaded()).await?;
         within("the default service account", api::default_account(&admin)).await?;
         within("DNS", api::dns_answers()).await?;
@@ -95,6 +100,8 @@ impl Supervisor {
     }
 
     fn report(&self, phase: Phase, step: &str) {
+        let since_start = Timestamp::now().duration_since(self.started);
+        tell(&format!("{:.1} s: {step}", since_start.as_secs_f64()));
         self.state.send_modify(|state| {
             state.phase = phase;
             step.clone_into(&mut state.step);

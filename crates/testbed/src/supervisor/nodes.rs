@@ -34,7 +34,9 @@ impl Nodes {
             let node = bed.node(number);
             let booted = node.clone();
             // A node that dies stays dead until somebody starts it, like a machine.
-            (node.clone(), Process::keep(node.name(), AfterExit::StayDown, move || boot(&booted)))
+            let process = Process::keep(node.name(), AfterExit::StayDown, move || boot(&booted));
+            process.start();
+            (node, process)
         };
         Nodes { nodes: (1..=plan.nodes).map(boot).collect(), ctr: plan.ctr.clone() }
     }

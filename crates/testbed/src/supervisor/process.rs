@@ -34,12 +34,13 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Runs nothing until it is wanted.
     pub(super) fn keep<F>(name: impl Into<String>, after_exit: AfterExit, start: F) -> Self
     where
         F: Fn() -> Result<Child> + Send + Sync + 'static,
     {
         let name = name.into();
-        let (wanted, wishes) = watch::channel(true);
+        let (wanted, wishes) = watch::channel(false);
         let (seen_by_keeper, seen) = watch::channel(Seen::default());
         let keeper = Keeper { name: name.clone(), after_exit, start: Arc::new(start), wishes, seen: seen_by_keeper };
         tokio::spawn(keeper.run(wanted.clone()));
@@ -52,6 +53,11 @@ impl Process {
 
     pub(super) fn is_running(&self) -> bool {
         self.seen.borrow().running
+    }
+
+    /// Starts the process without waiting for it.
+    pub(super) fn start(&self) {
+        self.wanted.send_replace(true);
     }
 
     /// Starts or ends the process and returns when that has happened.
