@@ -1,8 +1,10 @@
 //! What is on the volume, before etcd may touch it.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -15,10 +17,17 @@ use quorate_etcd::{
     wal::list_segments,
 };
 
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
 use crate::{
     error::{Error, Result, While},
     identity::VolumeIdentity,
 };
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// A member's volume: etcd's data directory and what lies beside it.
 #[derive(Clone, Debug)]
@@ -71,9 +80,9 @@ impl Inspection {
 }
 
 impl Volume {
-    /// Looks without changing anything, except that the remains of a first start that never got as far as a log are
-    /// moved aside: they hold nothing.
-    pub(crate) fn inspect(&self, now: Timestamp) -> Result<Inspection> {
+    /// Looks without changing anything. The remains of a first start that never got as far as a log hold nothing, and
+    /// count as nothing.
+    pub(crate) fn inspect(&self) -> Result<Inspection> {
         let identity = VolumeIdentity::read(&self.root)?;
         if let Some(identity) = &identity
             && (identity.cluster != self.cluster || identity.member != self.member)
@@ -82,13 +91,29 @@ impl Volume {
             return Ok(Inspection::unusable(DataState::Foreign, format!("the volume belongs to {owner}")));
         }
         let holds_log = self.holds_log()?;
-        let is_empty = is_empty(&self.data)?;
-        if !holds_log && !is_empty && identity.as_ref().is_none_or(|identity| identity.boot_count <= 1) {
-            self.quarantine(now)?;
-        } else if !is_empty {
-            return self.inspect_data(identity.as_ref());
+        let never_began = !holds_log && identity.as_ref().is_none_or(|identity| identity.boot_count <= 1);
+        if never_began || is_empty(&self.data)? {
+            return Ok(Inspection::empty());
         }
-        Ok(Inspection::empty())
+        self.inspect_data(identity.as_ref())
+    }
+
+    /// Whether an etcd runs on this data, which it locks.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let Ok(database) = File::open(self.data.join("member/snap/db")) else { return false };
+        flock(&database, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    }
+
+    /// Returns when an etcd runs on this data, or when none does any more.
+    pub(crate) async fn use_becomes(&self, in_use: bool) {
+        while self.is_in_use() != in_use {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    /// Makes room for a new member: whatever is there was found to hold nothing.
+    pub(crate) fn clear_remains(&self, now: Timestamp) -> Result<()> {
+        if is_empty(&self.data)? { Ok(()) } else { self.quarantine(now).map(drop) }
     }
 
     fn inspect_data(&self, identity: Option<&VolumeIdentity>) -> Result<Inspection> {

@@ -88,22 +88,41 @@ impl Guard {
     async fn run(&mut self) -> Result<()> {
         let door = Door::open(Path::new(paths::SOCKET))?;
         loop {
+            if self.volume.is_in_use() {
+                self.adopt().await?;
+            }
             // The first report goes out before anybody asks, because the operator waits for it.
             let (inspection, orders) = self.look().await?;
             self.report_stopped(&inspection, &orders);
-            let mut caller = door.next().await?;
+            let mut caller = tokio::select! {
+                caller = door.next() => caller?,
+                () = self.volume.use_becomes(true) => continue,
+            };
             let Some(permit) = self.admit(&mut caller).await? else { continue };
             if caller.let_start().await.is_ok() {
                 tracing::info!(member = self.name, boot = permit.identity.boot_count, "etcd may start");
-                self.accompany(&mut caller, permit).await?;
+                self.accompany(caller.gone(), permit).await?;
             }
-            self.serving.set(false);
         }
     }
 
     async fn look(&self) -> Result<(Inspection, Orders)> {
         let orders = self.kubernetes.orders().await;
-        Ok((self.volume.inspect(Timestamp::now())?, orders))
+        Ok((self.volume.inspect()?, orders))
+    }
+
+    /// This agent was restarted beside a running etcd, which an earlier one had let start.
+    async fn adopt(&self) -> Result<()> {
+        let Some(identity) = VolumeIdentity::read(&self.volume.root)? else {
+            // Nobody of ours wrote this data. Nothing is said about it until whoever runs there is gone.
+            tracing::warn!(member = self.name, "an etcd runs on data that no agent has prepared");
+            self.volume.use_becomes(false).await;
+            return Ok(());
+        };
+        tracing::info!(member = self.name, boot = identity.boot_count, "etcd runs already");
+        let report = self.kubernetes.orders().await.last_report;
+        let permit = Permit { identity, beginning: Beginning::OwnData, report };
+        self.accompany(self.volume.use_becomes(false), permit).await
     }
 
     /// Asks the table until it lets etcd start, or until the launcher gives up.
@@ -155,6 +174,7 @@ impl Guard {
 
     /// A new member's identity follows from its ticket, so it is on the volume before etcd is.
     async fn begin_new(&self, epoch: i64, token: String, initial_cluster: Vec<Peer>) -> Result<Permit> {
+        self.volume.clear_remains(Timestamp::now())?;
         self.wait_for_names(&initial_cluster).await;
         let cluster = InitialCluster::parse(&listed(&initial_cluster), &token)?;
         let own = initial_cluster.iter().filter(|peer| peer.name == self.name).map(|peer| peer.url.clone());
@@ -198,13 +218,15 @@ impl Guard {
     }
 
     /// Reports while etcd runs; returns when it is gone.
-    async fn accompany(&mut self, caller: &mut Caller, permit: Permit) -> Result<()> {
+    async fn accompany(&self, gone: impl Future<Output = ()>, permit: Permit) -> Result<()> {
         let client = local_etcd::connect(&self.settings)?;
         let mut attendance = Attendance { permit, renewed: None, holder: None, answered: false };
+        tokio::pin!(gone);
         loop {
             let pulse = tokio::select! {
-                () = caller.gone() => {
+                () = &mut gone => {
                     tracing::warn!(member = self.name, "etcd is gone");
+                    self.serving.set(false);
                     return Ok(());
                 }
                 pulse = attend(&client, &attendance) => pulse,

@@ -163,6 +163,8 @@ pub enum DataState {
     Damaged,
     /// Data of another member or another cluster.
     Foreign,
+    /// Sound data that must not start: older than what this member is known to have had, or of another incarnation.
+    Fenced,
 }
 
 /// The etcd process.

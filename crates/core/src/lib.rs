@@ -17,8 +17,6 @@ pub mod object;
 pub mod quorum;
 pub mod reason;
 mod rules;
-#[cfg(feature = "sim")]
-pub mod sim;
 pub mod start;
 mod status;
 pub mod validate;

@@ -90,7 +90,8 @@ pub enum Refusal {
 /// The table.
 pub fn start(found: &Found, ticket: &Word<Ticket>, recorded: &Word<Identity>) -> Start {
     match (found.state, &found.identity) {
-        (DataState::Foreign, _) => Start::Refuse(Refusal::ForeignData),
+        // An inspection finds no fences; only what is recorded outside of the volume can tell.
+        (DataState::Foreign | DataState::Fenced, _) => Start::Refuse(Refusal::ForeignData),
         (DataState::Damaged, _) | (DataState::Valid, None) => make_room(Unusable::Damaged, ticket),
         (DataState::Valid, Some(identity)) => with_data(identity, ticket, recorded),
         (DataState::Empty, _) => without_data(ticket, recorded),

@@ -13,6 +13,7 @@ use quorate_api::versions::Version;
 
 use crate::build;
 use crate::context::Context;
+use crate::object::Kind;
 use crate::quorum;
 use crate::reason::{Reason, Severity};
 use crate::rules::{Note, Plan};
@@ -46,7 +47,8 @@ pub(crate) fn of(context: &Context<'_>, plan: &Plan, defects: &[SpecError]) -> E
         pending: pending(context, defects),
         ..carried_over(context.view)
     };
-    let health = Health { ready, size, formed: context.is_formed() };
+    let service = context.view.object(Kind::Service, &names::client_service(context.name));
+    let health = Health { ready, size, formed: context.is_formed() && service.is_some() };
     set_phase(&mut status, &health, plan);
     for verdict in verdicts(&health, plan, defects) {
         set(context.view, &mut status, verdict, context.now);
@@ -85,6 +87,7 @@ pub(crate) fn deleting(view: &View, now: Timestamp) -> EtcdClusterStatus {
 struct Health {
     ready: usize,
     size: usize,
+    /// It has had a quorum, and there is a Service through which it can be reached.
     formed: bool,
 }
 

@@ -20,6 +20,7 @@ use quorate_api::names::labels;
 use quorate_api::{EtcdCluster, EtcdMember};
 use quorate_core::view::PodFact;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::wake::{ClusterRef, Facts, LeaseFacts, Version, Wake};
@@ -45,13 +46,17 @@ pub struct Caches {
     pub budgets: Store<PodDisruptionBudget>,
     pub pods: Store<Pod>,
     pub claims: Store<PartialObjectMeta<PersistentVolumeClaim>>,
+    /// How many stores still wait for their first list. The stores can be asked themselves, but they wake only the last
+    /// one who asked.
+    unfilled: watch::Receiver<usize>,
 }
 
 impl Caches {
     /// Begins to watch once the stream of wakes is polled.
     pub fn watch(client: &Client, namespace: Option<&str>) -> (Self, Wakes) {
         let mut wakes = Wakes::new();
-        let scope = Scope { client, namespace };
+        let (counter, unfilled) = watch::channel(0);
+        let scope = Scope { client, namespace, unfilled: counter };
         let caches = Self {
             clusters: scope.watch(&mut wakes, watcher::Config::default(), ClusterRef::itself, version),
             service_accounts: scope.watch_owned(&mut wakes, version),
@@ -64,24 +69,15 @@ impl Caches {
             budgets: scope.watch_owned(&mut wakes, version),
             pods: scope.watch_owned(&mut wakes, |pod: &Pod| PodFact::from(pod)),
             claims: scope.watch_owned(&mut wakes, version),
+            unfilled,
         };
         (caches, wakes)
     }
 
     /// Waits until every store has been filled once. Absence means nothing before.
     pub async fn filled(&self) -> Result<(), Error> {
-        let ended = |_| Error::WatchesEnded;
-        self.clusters.wait_until_ready().await.map_err(ended)?;
-        self.service_accounts.wait_until_ready().await.map_err(ended)?;
-        self.roles.wait_until_ready().await.map_err(ended)?;
-        self.role_bindings.wait_until_ready().await.map_err(ended)?;
-        self.services.wait_until_ready().await.map_err(ended)?;
-        self.leases.wait_until_ready().await.map_err(ended)?;
-        self.members.wait_until_ready().await.map_err(ended)?;
-        self.stateful_sets.wait_until_ready().await.map_err(ended)?;
-        self.budgets.wait_until_ready().await.map_err(ended)?;
-        self.pods.wait_until_ready().await.map_err(ended)?;
-        self.claims.wait_until_ready().await.map_err(ended)
+        let mut unfilled = self.unfilled.clone();
+        unfilled.wait_for(|stores| *stores == 0).await.map(drop).map_err(|_| Error::WatchesEnded)
     }
 }
 
@@ -92,6 +88,7 @@ fn version<K: Resource>(object: &K) -> Version {
 struct Scope<'a> {
     client: &'a Client,
     namespace: Option<&'a str>,
+    unfilled: watch::Sender<usize>,
 }
 
 impl Scope<'_> {
@@ -132,12 +129,19 @@ impl Scope<'_> {
         };
         let (store, writer) = reflector::store();
         let mut wake = Wake::default();
+        self.unfilled.send_modify(|stores| *stores += 1);
+        let mut unfilled = Some(self.unfilled.clone());
         let stream = watcher(api, config)
             .default_backoff()
             // Half of an object, and nobody here reads it.
             .modify(|object| object.meta_mut().managed_fields = None)
             .reflect(writer)
             .map_ok(move |event| {
+                if matches!(event, watcher::Event::InitDone)
+                    && let Some(unfilled) = unfilled.take()
+                {
+                    unfilled.send_modify(|stores| *stores -= 1);
+                }
                 let clusters = wake.on(&event, |object| (object.meta(), cluster(object.meta()), facts(object)));
                 let refs = clusters.into_iter().map(|cluster| ObjectRef::new(&cluster.name).within(&cluster.namespace));
                 futures::stream::iter(refs.map(Ok).collect::<Vec<_>>())

@@ -83,15 +83,23 @@ async fn lead(
     readiness.set(false);
     let events = Events::start(client.clone(), identity);
     let mut workers = JoinSet::new();
+    let mut all_caches = Vec::new();
     for namespace in options.scopes() {
         let (caches, wakes) = Caches::watch(client, namespace.as_deref());
-        let filled = caches.clone();
+        all_caches.push(caches.clone());
         let operator =
             Operator::new(client.clone(), caches, options.platform(), claim.clone(), events.clone(), metrics.clone());
-        let readiness = readiness.clone();
-        tokio::spawn(async move { readiness.set(filled.filled().await.is_ok()) });
         workers.spawn(operator.run(wakes, stopped(stop.clone())));
     }
+    let readiness = readiness.clone();
+    tokio::spawn(async move {
+        for caches in all_caches {
+            if caches.filled().await.is_err() {
+                return;
+            }
+        }
+        readiness.set(true);
+    });
     let mut lost = claim.clone();
     let all_done = async { while workers.join_next().await.is_some() {} };
     tokio::pin!(all_done);

@@ -49,6 +49,17 @@ pub enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Make an image archive from files, without a registry or a container engine; prints its digest
+    Image {
+        /// The archive to write
+        archive: PathBuf,
+        /// Full name with host and tag, such as docker.io/quorate/operator:dev
+        #[arg(long)]
+        reference: String,
+        /// PATH=SOURCE: a program of the image and the file it is made from; the first is the entry point
+        #[arg(long, required = true, value_parser = program)]
+        program: Vec<(String, PathBuf)>,
+    },
     /// Load an image archive (`docker save`, OCI layout) into every node
     LoadImage { archive: PathBuf },
     /// Faults: a power cut, a pulled cable, and their repair
@@ -93,4 +104,11 @@ pub enum Verb {
     /// First process of a node
     #[command(hide = true)]
     RunNode { number: u8 },
+}
+
+fn program(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((path, source)) if path.starts_with('/') && !source.is_empty() => Ok((path.to_owned(), source.into())),
+        _ => Err("expected /PATH=SOURCE, such as /agent=target/release/agent".to_owned()),
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     io::Write,
     net::TcpListener,
     os::{fd::AsFd, unix::process::CommandExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -16,6 +16,7 @@ use crate::{
     cgroup, client,
     control::{Answer, NodeState, Phase, Request, State},
     error::{Error, Result, While},
+    image::{Image, Layer},
     lifecycle::{self, Outcome, Wanted},
     machine::{self, tell},
     node,
@@ -32,6 +33,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Verb::List => list(),
         Verb::Kubeconfig => kubeconfig(&bed),
         Verb::Kubectl { arguments } => kubectl(&bed, &arguments),
+        Verb::Image { archive, reference, program } => image(&archive, reference, &program),
         Verb::LoadImage { archive } => load_image(&bed, &archive),
         Verb::Node { action, number } => ask(&bed, &Request::Node { number, action }),
         Verb::Component { action, component } => {
@@ -137,6 +139,18 @@ fn kubectl(bed: &Bed, arguments: &[String]) -> Result<()> {
     // What kubectl remembers of a bed goes with the bed.
     kubectl.env("KUBECACHEDIR", bed.dir().join("kubectl-cache"));
     become_command(kubectl)
+}
+
+/// Runs as nobody in particular, and holds nothing but what it is told.
+fn image(archive: &Path, reference: String, programs: &[(String, PathBuf)]) -> Result<()> {
+    let entrypoint = programs.first().map(|(path, _)| path.clone());
+    let image = Image::new(reference).entrypoint(entrypoint).user("65532:65532");
+    // A layer each: a change of one program leaves the others as they are.
+    let image = programs
+        .iter()
+        .fold(image, |image, (path, source)| image.layer(Layer::new().file(path.as_str(), source.as_path(), 0o755)));
+    let written = image.write(archive)?;
+    print(&format!("{}\n", written.digest))
 }
 
 fn load_image(bed: &Bed, archive: &Path) -> Result<()> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::cel::{CompiledSchema, Validator, compile_schema};
+use kube_cel::{CompiledSchema, Validator, compile_schema};
 use serde_json::{Value, json};
 
 static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {

@@ -85,7 +85,7 @@ fn agent(context: &Context<'_>) -> Container {
         ports: Some(vec![port("agent", defaults::AGENT_PORT)]),
         // Local facts only. A problem of the whole cluster must never take a healthy member out of it, and nothing but
         // a dead agent gets the agent killed.
-        readiness_probe: Some(Probe { period_seconds: Some(2), failure_threshold: Some(2), ..probe("/readyz") }),
+        readiness_probe: Some(Probe { period_seconds: Some(1), failure_threshold: Some(3), ..probe("/readyz") }),
         liveness_probe: Some(Probe { period_seconds: Some(10), failure_threshold: Some(6), ..probe("/healthz") }),
         resources: context.desired.pod_template().resources.agent.clone(),
         volume_mounts: Some(mounts),

@@ -1,10 +1,10 @@
 //! Worlds to begin with, and short questions to ask them.
 
+use crate::sim::World;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quorate_api::conditions::{self, ConditionType};
 use quorate_api::status::{ClusterPhase, EtcdClusterStatus, MemberHealth, MemberStatus};
-use quorate_core::sim::World;
 use quorate_core::{Decision, decide};
 
 /// More rounds than forming takes.

@@ -1,7 +1,7 @@
 //! The operator dies after every single write it makes, and the cluster still forms exactly once.
 
+use crate::sim::{Crash, World};
 use quorate_api::status::{ClusterPhase, LatchState};
-use quorate_core::sim::{Crash, World};
 
 use crate::common::{ROUNDS, settle, status};
 

@@ -1,9 +1,9 @@
 //! Bootstrap: from nothing, or from volumes of a deleted cluster, to a formed cluster, once.
 
+use crate::sim::World;
 use quorate_api::conditions::ConditionType::{Degraded, Ready};
 use quorate_api::member::Ticket;
 use quorate_api::status::{ClusterPhase, LatchState};
-use quorate_core::sim::World;
 use quorate_core::{Effect, Guard, Kind, Object, ObjectKey};
 
 use crate::common::{decision, running, says, seconds, settle, status};
@@ -138,7 +138,7 @@ fn two_wiped_volumes_of_three_never_start_new_and_the_loss_is_stated() {
     let mut world = running(3);
     for name in ["etcd-1", "etcd-2"] {
         world.kill_pod(name);
-        world.volumes.insert(name.to_owned(), quorate_core::sim::Volume::default());
+        world.volumes.insert(name.to_owned(), crate::sim::Volume::default());
     }
     settle(&mut world);
     assert_eq!(world.starts.len(), 3);
@@ -173,7 +173,7 @@ fn an_identical_cluster_created_again_goes_on_from_the_old_volumes() {
 fn a_single_old_volume_is_enough_to_forbid_a_new_cluster() {
     let mut world = running(3);
     for name in ["etcd-0", "etcd-2"] {
-        world.volumes.insert(name.to_owned(), quorate_core::sim::Volume::default());
+        world.volumes.insert(name.to_owned(), crate::sim::Volume::default());
     }
     world.recreate();
     settle(&mut world);
@@ -234,7 +234,7 @@ fn a_status_and_all_volumes_wiped_at_once_do_not_make_a_new_cluster() {
     let mut world = running(3);
     for name in world.member_names() {
         world.kill_pod(&name);
-        world.volumes.insert(name, quorate_core::sim::Volume::default());
+        world.volumes.insert(name, crate::sim::Volume::default());
     }
     world.cluster.status = None;
     settle(&mut world);

@@ -11,5 +11,6 @@ mod objects;
 mod operator_table;
 mod ownership_and_repair;
 mod safety;
+mod sim;
 mod spec_changes;
 mod start_table;

@@ -1,12 +1,12 @@
 //! The objects as they are applied.
 
+use crate::sim::World;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use quorate_api::maintenance::Spread;
 use quorate_api::storage::{Ephemeral, EphemeralMedium};
 use quorate_api::tls::TlsMode;
-use quorate_core::sim::World;
 use quorate_core::{Effect, Object};
 
 use crate::common::decision;

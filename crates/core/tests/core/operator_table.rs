@@ -140,7 +140,7 @@ fn row_08_a_pod_that_is_not_ready_makes_its_member_not_ready() {
 #[test]
 fn row_09_a_member_that_does_not_come_back_gets_a_new_pod() {
     let mut world = running(3);
-    let stuck = |world: &mut quorate_core::sim::World, time| {
+    let stuck = |world: &mut crate::sim::World, time| {
         without_heartbeat_from(world, &["etcd-1"], seconds(time));
         world.pods.get_mut("etcd-1").unwrap().ready = false;
         world.operate(None)
@@ -216,7 +216,7 @@ fn at_most_one_leader_is_shown_and_it_is_that_of_the_highest_term() {
         lease.metadata.annotations.get_or_insert_default().insert("quorate.dev/term".to_owned(), term.to_owned());
         lease.spec.as_mut().unwrap().holder_identity = Some(format!("{name}:Leader"));
     }
-    let leaders = |world: &quorate_core::sim::World| {
+    let leaders = |world: &crate::sim::World| {
         let members = decision(world).status.members;
         let leads = members.into_iter().filter(|member| member.role == Some(MemberRole::Leader));
         leads.map(|member| member.name).collect::<Vec<_>>()
@@ -234,7 +234,7 @@ fn the_next_pass_is_due_when_the_first_lease_runs_out() {
 
 #[test]
 fn events_tell_of_changes_and_a_settled_cluster_is_silent() {
-    let mut world = quorate_core::sim::World::new(3);
+    let mut world = crate::sim::World::new(3);
     let mut told = Vec::new();
     for _ in 0..12 {
         told.extend(world.round().events.into_iter().map(|event| event.reason));

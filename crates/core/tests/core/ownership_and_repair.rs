@@ -86,7 +86,7 @@ fn a_pause_stops_actions_and_not_the_status() {
 
 #[test]
 fn a_paused_cluster_is_not_formed() {
-    let mut world = quorate_core::sim::World::new(3);
+    let mut world = crate::sim::World::new(3);
     world.operate(None);
     world.cluster.spec.maintenance.paused = true;
     settle(&mut world);
@@ -95,7 +95,7 @@ fn a_paused_cluster_is_not_formed() {
 
 #[test]
 fn certificates_come_before_what_mounts_them_and_no_key_is_in_a_decision() {
-    let world = quorate_core::sim::World::new(3);
+    let world = crate::sim::World::new(3);
     let actions = decision(&world).actions;
     let certificates = actions.iter().take_while(|action| action.reason == Reason::CertificateMissing).count();
     assert_eq!(certificates, 7);

@@ -1,9 +1,9 @@
 //! Random histories: what must never happen, and that everything settles once the faults stop.
 
+use crate::sim::{Crash, Volume, World};
 use proptest::prelude::*;
 use quorate_api::status::{ClusterPhase, MemberRole};
 use quorate_core::Decision;
-use quorate_core::sim::{Crash, Volume, World};
 
 use crate::common::{seconds, settle, status};
 

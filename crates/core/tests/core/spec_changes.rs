@@ -60,7 +60,7 @@ fn a_change_that_is_not_supported_yet_is_pending_and_changes_nothing() {
 
 #[test]
 fn a_spec_that_never_could_be_followed_gets_a_condition_and_no_objects() {
-    let mut world = quorate_core::sim::World::new(2);
+    let mut world = crate::sim::World::new(2);
     let decision = world.operate(None);
     assert_eq!(decision.actions, []);
     assert_eq!(decision.status.phase, Some(ClusterPhase::Invalid));
@@ -73,7 +73,7 @@ fn a_spec_that_never_could_be_followed_gets_a_condition_and_no_objects() {
 
 #[test]
 fn a_name_that_is_too_long_gets_a_condition() {
-    let mut world = quorate_core::sim::World::new(3);
+    let mut world = crate::sim::World::new(3);
     world.cluster.metadata.name = Some("a".repeat(53));
     let decision = decision(&world);
     assert_eq!(decision.actions, []);

@@ -4,6 +4,7 @@ use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// One request and its answer.
@@ -31,19 +32,29 @@ pub(crate) fn failure(code: u16, reason: &str) -> (u16, Value) {
     (code, body)
 }
 
+type Called = (Request<Body>, oneshot::Sender<Response<Body>>);
+
 /// The client, and a task that ends when all exchanges have happened. A request beyond them gets no answer but an error.
 pub(crate) fn scripted(script: Vec<Exchange>) -> (Client, JoinHandle<()>) {
-    let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+    let (calls, mut called) = mpsc::unbounded_channel::<Called>();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let calls = calls.clone();
+        async move {
+            let (answer, answered) = oneshot::channel();
+            calls.send((request, answer)).map_err(|_| "the script has ended")?;
+            answered.await.map_err(|_| "the script has ended")
+        }
+    });
     let task = tokio::spawn(async move {
         for Exchange { request: expected, check, answer: (code, body) } in script {
-            let (request, send) = handle.next_request().await.expect("the script expects another request");
+            let (request, send) = called.recv().await.expect("the script expects another request");
             let uri = request.uri().clone();
             assert_eq!(format!("{} {}", request.method(), uri.path()), expected);
             let bytes = request.into_body().collect_bytes().await.unwrap();
             let received = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
             check(uri.query().unwrap_or_default(), &received);
             let answer = Response::builder().status(code).body(Body::from(serde_json::to_vec(&body).unwrap())).unwrap();
-            send.send_response(answer);
+            send.send(answer).expect("the client waits for its answer");
         }
     });
     (Client::new(service, "default"), task)

@@ -6,5 +6,5 @@
 mod etcd;
 mod world;
 
-pub use etcd::{StartRecord, Volume};
-pub use world::{Crash, World};
+pub(crate) use etcd::Volume;
+pub(crate) use world::{Crash, World};

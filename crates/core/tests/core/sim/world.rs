@@ -8,44 +8,44 @@ use quorate_api::status::LatchState;
 use quorate_api::{EtcdCluster, EtcdClusterSpec, names};
 
 use super::etcd::{StartRecord, Volume};
-use crate::action::{Action, Effect, Guard};
-use crate::object::{Kind, Object, ObjectKey};
-use crate::view::{CertificateFact, ClaimFact, Platform, PodFact, View};
-use crate::{Decision, decide};
+use quorate_core::action::{Action, Effect, Guard};
+use quorate_core::object::{Kind, Object, ObjectKey};
+use quorate_core::view::{CertificateFact, ClaimFact, Platform, PodFact, View};
+use quorate_core::{Decision, decide};
 
 /// Dies after this many writes of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crash(pub usize);
+pub(crate) struct Crash(pub usize);
 
 /// Everything there is.
 #[derive(Clone, Debug)]
-pub struct World {
-    pub now: Timestamp,
-    pub cluster: EtcdCluster,
-    pub objects: BTreeMap<ObjectKey, Object>,
-    pub pods: BTreeMap<String, PodFact>,
-    pub claims: BTreeMap<String, ClaimFact>,
-    pub certificates: BTreeMap<String, CertificateFact>,
-    pub volumes: BTreeMap<String, Volume>,
+pub(crate) struct World {
+    pub(crate) now: Timestamp,
+    pub(crate) cluster: EtcdCluster,
+    pub(crate) objects: BTreeMap<ObjectKey, Object>,
+    pub(crate) pods: BTreeMap<String, PodFact>,
+    pub(crate) claims: BTreeMap<String, ClaimFact>,
+    pub(crate) certificates: BTreeMap<String, CertificateFact>,
+    pub(crate) volumes: BTreeMap<String, Volume>,
     /// Every start of an etcd without data, and what the latch said at that moment.
-    pub starts: Vec<StartRecord>,
+    pub(crate) starts: Vec<StartRecord>,
     /// Members that do not get to run.
-    pub frozen: Vec<String>,
+    pub(crate) frozen: Vec<String>,
     /// Writes that clients were told are safe.
-    pub acknowledged: i64,
+    pub(crate) acknowledged: i64,
     /// A majority once served without knowing all acknowledged writes. Must never become true.
-    pub lost_writes: bool,
+    pub(crate) lost_writes: bool,
     /// The latch once said Formed, whatever became of the status since.
-    pub ever_formed: bool,
+    pub(crate) ever_formed: bool,
     pub(super) term: i64,
     pub(super) leader: Option<String>,
     next_id: u64,
-    pub writes: usize,
+    pub(crate) writes: usize,
 }
 
 impl World {
     /// A world in which an EtcdCluster was just created.
-    pub fn new(replicas: i32) -> Self {
+    pub(crate) fn new(replicas: i32) -> Self {
         let mut cluster = EtcdCluster::new("etcd", EtcdClusterSpec { replicas, ..EtcdClusterSpec::default() });
         cluster.metadata.namespace = Some("default".to_owned());
         cluster.metadata.uid = Some("cluster-uid".to_owned());
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    pub fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         View {
             cluster: self.cluster.clone(),
             platform: Platform::default(),
@@ -81,20 +81,20 @@ impl World {
         }
     }
 
-    pub fn member_names(&self) -> Vec<String> {
+    pub(crate) fn member_names(&self) -> Vec<String> {
         (0..self.cluster.spec.replicas).map(|ordinal| names::member("etcd", ordinal)).collect()
     }
 
-    pub fn latch_state(&self) -> Option<LatchState> {
+    pub(crate) fn latch_state(&self) -> Option<LatchState> {
         Some(self.cluster.status.as_ref()?.latch.as_ref()?.state)
     }
 
-    pub fn advance(&mut self, by: SignedDuration) {
+    pub(crate) fn advance(&mut self, by: SignedDuration) {
         self.now += by;
     }
 
     /// One pass of the operator. Returns what it decided, also if it died on the way.
-    pub fn operate(&mut self, crash: Option<Crash>) -> Decision {
+    pub(crate) fn operate(&mut self, crash: Option<Crash>) -> Decision {
         let decision = decide(&self.view(), self.now);
         let mut left = crash.map_or(usize::MAX, |Crash(writes)| writes);
         if self.cluster.status.as_ref() != Some(&decision.status) {
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// Carries one action out, unless its guard no longer holds.
-    pub fn act(&mut self, action: &Action) {
+    pub(crate) fn act(&mut self, action: &Action) {
         self.writes += 1;
         match &action.effect {
             Effect::Apply { object, guard } => {
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    pub fn act_all(&mut self, actions: &[Action]) {
+    pub(crate) fn act_all(&mut self, actions: &[Action]) {
         for action in actions {
             self.act(action);
         }
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// Deletes an object, as the operator or a careless hand does.
-    pub fn delete(&mut self, key: &ObjectKey) {
+    pub(crate) fn delete(&mut self, key: &ObjectKey) {
         self.objects.remove(key);
         if key.kind == Kind::StatefulSet {
             self.pods.clear();
@@ -215,7 +215,7 @@ impl World {
     }
 
     /// The StatefulSet controller and the kubelet: every wanted pod exists, on its own volume.
-    pub fn schedule(&mut self) {
+    pub(crate) fn schedule(&mut self) {
         let Some(Object::StatefulSet(set)) = self.objects.get(&ObjectKey::new(Kind::StatefulSet, "etcd")) else {
             return;
         };
@@ -234,7 +234,7 @@ impl World {
     }
 
     /// A pod dies; its StatefulSet makes it again.
-    pub fn kill_pod(&mut self, name: &str) {
+    pub(crate) fn kill_pod(&mut self, name: &str) {
         self.pods.remove(name);
         if let Some(volume) = self.volumes.get_mut(name) {
             volume.stop();
@@ -242,12 +242,12 @@ impl World {
     }
 
     /// A user deletes the EtcdCluster.
-    pub fn delete_cluster(&mut self) {
+    pub(crate) fn delete_cluster(&mut self) {
         self.cluster.metadata.deletion_timestamp = Some(Time(self.now));
     }
 
     /// The garbage collector has run, and a user creates an identical EtcdCluster. Only volumes are left of the old one.
-    pub fn recreate(&mut self) {
+    pub(crate) fn recreate(&mut self) {
         let volumes = std::mem::take(&mut self.volumes);
         let claims = std::mem::take(&mut self.claims);
         let fresh = Self::new(self.cluster.spec.replicas);

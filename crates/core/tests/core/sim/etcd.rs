@@ -7,20 +7,20 @@ use quorate_api::names::annotations;
 use quorate_api::status::{LatchState, MemberRole};
 
 use super::world::World;
-use crate::object::{Kind, Object, ObjectKey};
-use crate::quorum;
-use crate::start::{Found, Identity, Start, Word, start};
+use quorate_core::object::{Kind, Object, ObjectKey};
+use quorate_core::quorum;
+use quorate_core::start::{Found, Identity, Start, Word, start};
 
 /// A member's volume and the etcd on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Volume {
-    pub data: Option<Identity>,
-    pub damaged: bool,
-    pub running: bool,
+pub(crate) struct Volume {
+    pub(crate) data: Option<Identity>,
+    pub(crate) damaged: bool,
+    pub(crate) running: bool,
 }
 
 impl Volume {
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.running = false;
     }
 
@@ -36,18 +36,18 @@ impl Volume {
 
 /// A start of an etcd without data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartRecord {
-    pub member: String,
-    pub epoch: i64,
+pub(crate) struct StartRecord {
+    pub(crate) member: String,
+    pub(crate) epoch: i64,
     /// What the latch truly said at that moment.
-    pub latch: Option<LatchState>,
+    pub(crate) latch: Option<LatchState>,
     /// Whether the cluster had ever been formed by then, whatever its status says.
-    pub after_formed: bool,
+    pub(crate) after_formed: bool,
 }
 
 impl World {
     /// The agent of a member looks at its volume, starts etcd if it may, and reports.
-    pub fn run_agent(&mut self, name: &str) {
+    pub(crate) fn run_agent(&mut self, name: &str) {
         if !self.pods.contains_key(name) || self.frozen.iter().any(|frozen| frozen == name) {
             return;
         }
@@ -89,7 +89,7 @@ impl World {
     }
 
     /// Raft, in one breath: a majority of one cluster elects a leader, and accepts a write.
-    pub fn run_etcd(&mut self) {
+    pub(crate) fn run_etcd(&mut self) {
         let serving = self.serving();
         let leads = |leader: &String| serving.contains(leader);
         if !self.leader.as_ref().is_some_and(leads) {
@@ -119,7 +119,7 @@ impl World {
     }
 
     /// Members that have a quorum with each other. Empty if there is none.
-    pub fn serving(&self) -> Vec<String> {
+    pub(crate) fn serving(&self) -> Vec<String> {
         let frozen = |name: &String| self.frozen.contains(name);
         let running = self.volumes.iter().filter(|(name, volume)| volume.running && !frozen(name));
         let alive = running.filter_map(|(name, volume)| Some((name.clone(), volume.data.as_ref()?.cluster_id.clone())));
@@ -150,7 +150,7 @@ impl World {
         let Some(Object::Lease(lease)) = self.objects.get(&ObjectKey::new(Kind::Lease, name)) else {
             return Word::Nothing;
         };
-        let heartbeat = crate::lease::Heartbeat::read(lease);
+        let heartbeat = quorate_core::lease::Heartbeat::read(lease);
         match (data.cluster_id, data.member_id, data.epoch, heartbeat.boot_count) {
             (Some(cluster_id), Some(member_id), Some(epoch), Some(boot_count)) => Word::Known(Identity {
                 cluster_id,
@@ -227,7 +227,7 @@ impl World {
     }
 
     /// One round in which everybody gets a turn.
-    pub fn round(&mut self) -> crate::Decision {
+    pub(crate) fn round(&mut self) -> quorate_core::Decision {
         self.advance(SignedDuration::from_secs(3));
         self.schedule();
         for name in self.member_names() {

@@ -1,0 +1,69 @@
+//! What can happen to a member, a node or the control plane.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Cluster, bed};
+
+/// A program of a member's pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    Etcd,
+    Agent,
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Program::Etcd => "etcd",
+            Program::Agent => "agent",
+        }
+    }
+}
+
+/// Sends a signal to a program of a member and returns its process number on this machine.
+pub async fn signal(cluster: &Cluster, ordinal: i32, program: Program, signal: Signal) -> Pid {
+    let pid = process(cluster, ordinal, program).await.expect("the program runs");
+    kill_process(pid, signal).unwrap();
+    pid
+}
+
+/// The bed's processes are this machine's; a pod's are known by their cgroup.
+pub async fn process(cluster: &Cluster, ordinal: i32, program: Program) -> Option<Pid> {
+    let pod = cluster.pod(ordinal).await;
+    let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+    let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|number: &i32| {
+            let read = |file: &str| fs::read_to_string(format!("/proc/{number}/{file}")).unwrap_or_default();
+            read("comm").trim() == program.name() && read("cgroup").contains(&uid)
+        })
+        .find_map(Pid::from_raw)
+}
+
+/// A power cut.
+pub fn kill_node(number: u8) {
+    bed::command(&["node", "kill", &number.to_string()]);
+}
+
+pub fn start_node(number: u8) {
+    bed::command(&["node", "start", &number.to_string()]);
+}
+
+/// A pulled cable.
+pub fn cut_node(number: u8) {
+    bed::command(&["node", "cut", &number.to_string()]);
+}
+
+pub fn heal_node(number: u8) {
+    bed::command(&["node", "heal", &number.to_string()]);
+}
+
+pub fn stop_api_server() {
+    bed::command(&["component", "stop", "kube-apiserver"]);
+}
+
+pub fn start_api_server() {
+    bed::command(&["component", "start", "kube-apiserver"]);
+}

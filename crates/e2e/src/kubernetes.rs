@@ -1,0 +1,109 @@
+//! The Kubernetes API in plain JSON: tests look at what is on the wire, not at what our own types make of it.
+
+use std::path::Path;
+
+use http::{Method, Request};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "the Kubernetes client has none")]
+pub struct Kubernetes {
+    client: Client,
+    config: Config,
+}
+
+/// Why the API server said no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: u16,
+    pub message: String,
+}
+
+impl Kubernetes {
+    pub async fn connect(kubeconfig: &Path) -> Self {
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Kubernetes { client: Client::try_from(config.clone()).unwrap(), config }
+    }
+
+    /// The same server, as whoever the token belongs to.
+    #[must_use]
+    pub fn as_token(&self, token: &str) -> Self {
+        let mut config = self.config.clone();
+        config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
+        Kubernetes { client: Client::try_from(config.clone()).unwrap(), config }
+    }
+
+    async fn send(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+        self.client.request::<Value>(request).await.map_err(|error| match error {
+            kube::Error::Api(status) => Refusal { code: status.code, message: status.message },
+            other => Refusal { code: 0, message: format!("{other:?}") },
+        })
+    }
+
+    pub async fn try_get(&self, path: &str) -> Result<Value, Refusal> {
+        self.send(Method::GET, path, "application/json", None).await
+    }
+
+    /// Nothing if there is no such object, or if the server cannot be asked.
+    pub async fn find(&self, path: &str) -> Option<Value> {
+        self.try_get(path).await.ok()
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        self.try_get(path).await.unwrap_or_else(|refusal| panic!("get {path}: {refusal:?}"))
+    }
+
+    /// Whether the server says that there is no such object.
+    pub async fn is_absent(&self, path: &str) -> bool {
+        self.try_get(path).await.is_err_and(|refusal| refusal.code == 404)
+    }
+
+    pub async fn list(&self, path: &str) -> Vec<Value> {
+        self.get(path).await["items"].as_array().unwrap().clone()
+    }
+
+    pub async fn try_create(&self, path: &str, object: &Value) -> Result<Value, Refusal> {
+        self.send(Method::POST, path, "application/json", Some(object)).await
+    }
+
+    pub async fn create(&self, path: &str, object: &Value) -> Value {
+        self.try_create(path, object).await.unwrap_or_else(|refusal| panic!("create in {path}: {refusal:?}"))
+    }
+
+    pub async fn try_patch(&self, path: &str, patch: &Value) -> Result<Value, Refusal> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", Some(patch)).await
+    }
+
+    pub async fn patch(&self, path: &str, patch: &Value) -> Value {
+        self.try_patch(path, patch).await.unwrap_or_else(|refusal| panic!("patch {path}: {refusal:?}"))
+    }
+
+    pub async fn try_delete(&self, path: &str) -> Result<Value, Refusal> {
+        self.send(Method::DELETE, path, "application/json", None).await
+    }
+
+    pub async fn delete(&self, path: &str) {
+        self.try_delete(path).await.unwrap_or_else(|refusal| panic!("delete {path}: {refusal:?}"));
+    }
+
+    /// A namespace of a test's own, with nothing in it.
+    pub async fn empty_namespace(&self, name: &str) {
+        let path = format!("/api/v1/namespaces/{name}");
+        if self.find(&path).await.is_some() {
+            self.delete(&path).await;
+            crate::eventually("the last run's namespace is gone", async || self.is_absent(&path).await.then_some(()))
+                .await;
+        }
+        // As strict as namespaces get: member pods must fit in.
+        let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+        let object = json!({ "metadata": { "name": name, "labels": labels } });
+        self.create("/api/v1/namespaces", &object).await;
+    }
+}

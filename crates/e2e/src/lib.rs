@@ -1,0 +1,19 @@
+//! What end-to-end tests and benches are written in: a bed with the operator on it, clusters, their data, and faults.
+//!
+//! A test runs on a thread of its own that lives in the bed's network, so it reaches the API server, pods and members as
+//! anything inside the cluster does.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![allow(clippy::missing_panics_doc, reason = "every function here panics if what a test needs is not there")]
+
+pub mod bed;
+pub mod cluster;
+pub mod data;
+pub mod faults;
+pub mod kubernetes;
+pub mod waiting;
+
+pub use bed::{Bed, alone, beside_others};
+pub use cluster::Cluster;
+pub use data::Ledger;
+pub use kubernetes::Kubernetes;
+pub use waiting::{eventually, stays};
