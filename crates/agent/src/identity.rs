@@ -14,6 +14,7 @@ use crate::error::{Error, Result, While};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VolumeIdentity {
+    pub(crate) namespace: String,
     pub(crate) cluster: String,
     pub(crate) member: String,
     #[serde(rename = "clusterID")]
@@ -64,6 +65,7 @@ mod tests {
 
     fn identity() -> VolumeIdentity {
         VolumeIdentity {
+            namespace: "default".to_owned(),
             cluster: "etcd".to_owned(),
             member: "etcd-0".to_owned(),
             cluster_id: "cafe".to_owned(),

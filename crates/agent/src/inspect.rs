@@ -1,7 +1,7 @@
 //! What is on the volume, before etcd may touch it.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -13,17 +13,12 @@ use quorate_core::start::{Found, Identity};
 use quorate_etcd::{
     membership::hex_id,
     schema::Schema,
-    validate::{self, DirFacts, Severity, Tier},
-    wal::list_segments,
-};
-
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
+    validate::{self, DirError, DirFacts, Severity, Tier},
+    wal::{WalError, list_segments},
 };
 
 use crate::{
-    error::{Error, Result, While},
+    error::{Error, Result, While, chain},
     identity::VolumeIdentity,
 };
 
@@ -34,6 +29,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 pub(crate) struct Volume {
     pub(crate) root: PathBuf,
     pub(crate) data: PathBuf,
+    pub(crate) namespace: String,
     pub(crate) cluster: String,
     pub(crate) member: String,
 }
@@ -63,66 +59,108 @@ impl Inspection {
         Inspection { found, reason: None, revision: None, committed_index: None }
     }
 
-    /// The report, with what was on record before for a volume that says nothing itself.
-    pub(crate) fn report(&self, recorded: Option<&DataReport>) -> DataReport {
-        let identity = self.found.identity.as_ref();
+    /// The report on a volume on which etcd does not run. What was on record stays, unless this data continues it: a
+    /// record that follows the volume would let a volume that was rolled back, or exchanged, vouch for itself.
+    pub(crate) fn report(&self, recorded: Option<&DataReport>, refusal: Option<&str>) -> DataReport {
+        let own = self.found.identity.as_ref();
+        let state = if refusal.is_some() && self.found.state == DataState::Valid {
+            DataState::Fenced
+        } else {
+            self.found.state
+        };
+        let reason = refusal.map(str::to_owned).or_else(|| self.reason.clone());
+        let known = recorded.filter(|known| known.member_id.is_some());
+        let next_epoch = |own: &Identity| known.is_some_and(|known| known.epoch < Some(own.epoch));
+        match (own, known) {
+            (Some(own), None) => self.first_report(own, state, reason),
+            (Some(own), Some(_)) if next_epoch(own) && refusal.is_none() => self.first_report(own, state, reason),
+            (Some(own), Some(known)) => DataReport {
+                state,
+                reason,
+                boot_count: known.boot_count.max(Some(own.boot_count)),
+                last_index: known.last_index.max(self.committed_index),
+                revision: known.revision.max(self.revision),
+                ..known.clone()
+            },
+            (None, known) => {
+                let nothing = DataReport {
+                    state,
+                    reason: None,
+                    cluster_id: None,
+                    member_id: None,
+                    epoch: None,
+                    revision: None,
+                    last_index: None,
+                    boot_count: None,
+                };
+                DataReport { state, reason, ..known.cloned().unwrap_or(nothing) }
+            }
+        }
+    }
+
+    fn first_report(&self, own: &Identity, state: DataState, reason: Option<String>) -> DataReport {
         DataReport {
-            state: self.found.state,
-            reason: self.reason.clone(),
-            cluster_id: identity.map(|id| id.cluster_id.clone()).or_else(|| recorded?.cluster_id.clone()),
-            member_id: identity.map(|id| id.member_id.clone()).or_else(|| recorded?.member_id.clone()),
-            epoch: identity.map(|id| id.epoch).or_else(|| recorded?.epoch),
-            revision: self.revision.or_else(|| recorded?.revision),
-            last_index: self.committed_index.or_else(|| recorded?.last_index),
-            boot_count: identity.map(|id| id.boot_count).or_else(|| recorded?.boot_count),
+            state,
+            reason,
+            cluster_id: Some(own.cluster_id.clone()),
+            member_id: Some(own.member_id.clone()),
+            epoch: Some(own.epoch),
+            revision: self.revision,
+            last_index: self.committed_index,
+            boot_count: Some(own.boot_count),
         }
     }
 }
 
 impl Volume {
-    /// Looks without changing anything. The remains of a first start that never got as far as a log hold nothing, and
-    /// count as nothing.
-    pub(crate) fn inspect(&self) -> Result<Inspection> {
+    /// Looks without changing anything. What cannot be judged is reported as damaged, with the reason: an agent that ended
+    /// instead would say nothing at all. Nothing is returned if an etcd runs on the data.
+    pub(crate) fn inspect(&self) -> Option<Inspection> {
+        match self.try_inspect() {
+            Ok(inspection) => Some(inspection),
+            Err(Error::Inspect(DirError::InUse { .. })) => None,
+            Err(error) => Some(Inspection::unusable(DataState::Damaged, chain(&error))),
+        }
+    }
+
+    /// The remains of a first start that never got as far as a log hold nothing, and count as nothing.
+    fn try_inspect(&self) -> Result<Inspection> {
         let identity = VolumeIdentity::read(&self.root)?;
         if let Some(identity) = &identity
-            && (identity.cluster != self.cluster || identity.member != self.member)
+            && !self.is_own(identity)
         {
-            let owner = format!("member {} of cluster {}", identity.member, identity.cluster);
-            return Ok(Inspection::unusable(DataState::Foreign, format!("the volume belongs to {owner}")));
+            let VolumeIdentity { namespace, cluster, member, .. } = identity;
+            let owner = format!("the volume belongs to member {member} of cluster {namespace}/{cluster}");
+            return Ok(Inspection::unusable(DataState::Foreign, owner));
         }
-        let holds_log = self.holds_log()?;
-        let never_began = !holds_log && identity.as_ref().is_none_or(|identity| identity.boot_count <= 1);
+        let never_began = !self.holds_log()? && identity.as_ref().is_none_or(|identity| identity.boot_count <= 1);
         if never_began || is_empty(&self.data)? {
             return Ok(Inspection::empty());
         }
         self.inspect_data(identity.as_ref())
     }
 
-    /// Whether an etcd runs on this data, which it locks.
-    pub(crate) fn is_in_use(&self) -> bool {
-        let Ok(database) = File::open(self.data.join("member/snap/db")) else { return false };
-        flock(&database, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-    }
-
-    /// Returns when an etcd runs on this data, or when none does any more.
-    pub(crate) async fn use_becomes(&self, in_use: bool) {
-        while self.is_in_use() != in_use {
-            tokio::time::sleep(BETWEEN_LOOKS).await;
-        }
-    }
-
-    /// Makes room for a new member: whatever is there was found to hold nothing.
-    pub(crate) fn clear_remains(&self, now: Timestamp) -> Result<()> {
-        if is_empty(&self.data)? { Ok(()) } else { self.quarantine(now).map(drop) }
+    fn is_own(&self, identity: &VolumeIdentity) -> bool {
+        identity.namespace == self.namespace && identity.cluster == self.cluster && identity.member == self.member
     }
 
     fn inspect_data(&self, identity: Option<&VolumeIdentity>) -> Result<Inspection> {
-        let (findings, facts) = validate::data_dir(&self.data, Tier::Instant).map_err(Error::Inspect)?;
-        if findings.is_damaged() {
-            let damage = findings.list.iter().filter(|finding| finding.kind.severity() == Severity::Damage);
-            let reason = damage.map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            return Ok(Inspection::unusable(DataState::Damaged, reason));
-        }
+        let (facts, doubt) = match validate::data_dir(&self.data, Tier::Instant) {
+            Ok((findings, _)) if findings.is_damaged() => {
+                let damage = findings.list.iter().filter(|finding| finding.kind.severity() == Severity::Damage);
+                let reason = damage.map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                return Ok(Inspection::unusable(DataState::Damaged, reason));
+            }
+            Ok((_, facts)) => (facts, None),
+            // What a power cut leaves: etcd goes on from what is certain. Whether that is less than this member is known
+            // to have had, the record tells. After a cut of the whole site there is no record to wait for.
+            Err(error @ DirError::Undecided { .. }) => {
+                let doubt = error.to_string();
+                let DirError::Undecided { facts, .. } = error else { return Err(Error::Inspect(error)) };
+                (*facts, Some(doubt))
+            }
+            Err(error) => return Err(Error::Inspect(error)),
+        };
         let Some(identity) = identity else {
             let reason = "the volume holds data that no member of this cluster has written".to_owned();
             return Ok(Inspection::unusable(DataState::Foreign, reason));
@@ -139,7 +177,7 @@ impl Volume {
                         last_index,
                     }),
                 },
-                reason: None,
+                reason: doubt,
                 revision: facts.schema.as_ref().map(Schema::revision),
                 committed_index: facts.log.as_ref().and_then(|log| i64::try_from(log.hard_state.commit?).ok()),
             },
@@ -152,8 +190,29 @@ impl Volume {
         if !dir.is_dir() {
             return Ok(false);
         }
-        let segments = list_segments(&dir).map_err(validate::DirError::Log).map_err(Error::Inspect)?;
-        Ok(!segments.is_empty())
+        match list_segments(&dir) {
+            Ok(_) => Ok(true),
+            Err(WalError::NoSegments { .. }) => Ok(false),
+            Err(error) => Err(Error::Inspect(DirError::Log(error))),
+        }
+    }
+
+    /// Whether an etcd runs on this data, which it locks.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let Ok(database) = File::open(self.data.join("member/snap/db")) else { return false };
+        matches!(database.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Returns when an etcd runs on this data, or when none does any more.
+    pub(crate) async fn use_becomes(&self, in_use: bool) {
+        while self.is_in_use() != in_use {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    /// Makes room for a new member: whatever is there was found to hold nothing.
+    pub(crate) fn clear_remains(&self, now: Timestamp) -> Result<()> {
+        if is_empty(&self.data)? { Ok(()) } else { self.quarantine(now).map(drop) }
     }
 
     /// Moves the data aside, on the same volume and under a name that tells when. Nothing is ever deleted.

@@ -73,36 +73,47 @@ impl Kubernetes {
         }
     }
 
-    /// Ticks whenever this member's object may have changed.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        let (tick, ticks) = watch::channel(0);
+    /// The reports on this member's object as they are seen, again whenever the object may have changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<EtcdMemberStatus>> {
+        let (seen, changes) = watch::channel(None);
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.members.clone(), config).boxed();
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(_) => tick.send_modify(|count| *count += 1),
+                    Ok(watcher::Event::Apply(member) | watcher::Event::InitApply(member)) => {
+                        seen.send_replace(Some(member.status.unwrap_or_default()));
+                    }
+                    Ok(watcher::Event::Delete(_)) => drop(seen.send_replace(None)),
+                    Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
                     Err(_) => tokio::time::sleep(BEFORE_NEXT_TRY).await,
                 }
             }
         });
-        ticks
+        changes
     }
 
-    /// Writes what is sent through the channel, the newest only, and again until it is written.
-    pub(crate) fn reporter(&self) -> watch::Sender<Option<EtcdMemberStatus>> {
+    /// Writes what is sent through the channel, the newest only, and again until it is there: also when somebody has
+    /// deleted the object, and it came back without its reports.
+    pub(crate) fn reporter(
+        &self,
+        mut seen: watch::Receiver<Option<EtcdMemberStatus>>,
+    ) -> watch::Sender<Option<EtcdMemberStatus>> {
         let (report, mut reports) = watch::channel(None::<EtcdMemberStatus>);
         let this = self.clone();
         tokio::spawn(async move {
-            let mut written = None;
-            while reports.changed().await.is_ok() {
+            loop {
+                let there = tokio::select! {
+                    changed = reports.changed() => if changed.is_err() { return } else { None },
+                    changed = seen.changed() => if changed.is_err() { return } else { seen.borrow_and_update().clone() },
+                };
                 loop {
                     let newest = reports.borrow_and_update().clone();
-                    if newest.is_none() || newest == written {
+                    if newest.is_none() || newest == there {
                         break;
                     }
                     match this.write_status(newest.as_ref()).await {
-                        Ok(()) => written = newest,
+                        Ok(()) => break,
                         Err(error) => {
                             tracing::warn!(error = chain(&error), "the report could not be written");
                             tokio::time::sleep(BEFORE_NEXT_TRY).await;
@@ -127,18 +138,24 @@ impl Kubernetes {
     }
 
     /// Says that the member is alive. The figures that always move ride along.
-    pub(crate) async fn renew(&self, pulse: &Pulse, boot_count: i64, now: Timestamp) -> Result<()> {
+    pub(crate) async fn renew(
+        &self,
+        pulse: &Pulse,
+        on_disk: Option<i64>,
+        boot_count: i64,
+        now: Timestamp,
+    ) -> Result<()> {
         let report = &pulse.report;
         let role = report.role.map_or("", |role| role.as_str());
         let holder = format!("{}:{role}", report.member_id.as_deref().unwrap_or_default());
-        let figures = BTreeMap::from([
-            (annotations::LAST_INDEX, pulse.applied_index),
+        let mut figures = BTreeMap::from([
             (annotations::BOOT_COUNT, boot_count),
             (annotations::REVISION, pulse.revision),
             (annotations::TERM, report.term.unwrap_or_default()),
             (annotations::DB_SIZE, pulse.db_size),
             (annotations::DB_IN_USE, pulse.db_in_use),
         ]);
+        figures.extend(on_disk.map(|index| (annotations::LAST_INDEX, index)));
         let figures: BTreeMap<_, _> = figures.into_iter().map(|(key, value)| (key, value.to_string())).collect();
         let renewal = json!({
             "metadata": {"annotations": figures},

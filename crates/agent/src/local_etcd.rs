@@ -23,7 +23,7 @@ pub(crate) struct Pulse {
     pub(crate) report: EtcdReport,
     pub(crate) knows_leader: bool,
     pub(crate) revision: i64,
-    /// Applied, so on disk: the mark below which this member can never fall again.
+    /// Applied, and on disk a moment later: etcd writes its log beside applying it.
     pub(crate) applied_index: i64,
     pub(crate) db_size: i64,
     pub(crate) db_in_use: i64,

@@ -7,7 +7,7 @@ use quorate_api::{
     member::{DataReport, DataState, EtcdMemberStatus, EtcdReport, Peer},
     settings::{MemberSettings, paths},
 };
-use quorate_core::start::{Identity, Start, Word, start};
+use quorate_core::start::{Identity, Refusal, Start, Word, start};
 use quorate_etcd::{
     client::Client,
     membership::{InitialCluster, hex_id},
@@ -44,7 +44,7 @@ struct Guard {
     settings: MemberSettings,
     volume: Volume,
     kubernetes: Kubernetes,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Option<EtcdMemberStatus>>,
     reports: watch::Sender<Option<EtcdMemberStatus>>,
     serving: Serving,
 }
@@ -63,15 +63,17 @@ pub(crate) async fn guard(name: String, settings: MemberSettings) -> Result<()> 
     let mut stop = signal(SignalKind::terminate()).doing(|| "listening for signals".to_owned())?;
     let probes = http::serve(settings.agent_port, serving.clone());
     let kubernetes = Kubernetes::connect(&settings.namespace, &name).await?;
+    let changes = kubernetes.changes();
     let mut guard = Guard {
         volume: Volume {
             root: paths::VOLUME.into(),
             data: paths::DATA.into(),
+            namespace: settings.namespace.clone(),
             cluster: settings.cluster.clone(),
             member: name.clone(),
         },
-        changes: kubernetes.changes(),
-        reports: kubernetes.reporter(),
+        reports: kubernetes.reporter(changes.clone()),
+        changes,
         kubernetes,
         serving,
         settings,
@@ -92,8 +94,9 @@ impl Guard {
                 self.adopt().await?;
             }
             // The first report goes out before anybody asks, because the operator waits for it.
-            let (inspection, orders) = self.look().await?;
-            self.report_stopped(&inspection, &orders);
+            if self.look().await.is_none() {
+                continue;
+            }
             let mut caller = tokio::select! {
                 caller = door.next() => caller?,
                 () = self.volume.use_becomes(true) => continue,
@@ -106,9 +109,13 @@ impl Guard {
         }
     }
 
-    async fn look(&self) -> Result<(Inspection, Orders)> {
+    /// Inspects, decides and reports, in this order. Nothing if an etcd runs on the data.
+    async fn look(&self) -> Option<(Inspection, Orders, Start)> {
         let orders = self.kubernetes.orders().await;
-        Ok((self.volume.inspect()?, orders))
+        let inspection = self.volume.inspect()?;
+        let decision = start(&inspection.found, &orders.ticket, &orders.recorded);
+        self.report_stopped(&inspection, &orders, &decision);
+        Some((inspection, orders, decision))
     }
 
     /// This agent was restarted beside a running etcd, which an earlier one had let start.
@@ -120,7 +127,11 @@ impl Guard {
             return Ok(());
         };
         tracing::info!(member = self.name, boot = identity.boot_count, "etcd runs already");
-        let report = self.kubernetes.orders().await.last_report;
+        let own = |report: &DataReport| {
+            report.state == DataState::Valid && report.member_id.as_ref() == Some(&identity.member_id)
+        };
+        // If there is none, it is on record from its first pulse.
+        let report = self.kubernetes.orders().await.last_report.filter(own);
         let permit = Permit { identity, beginning: Beginning::OwnData, report };
         self.accompany(self.volume.use_becomes(false), permit).await
     }
@@ -129,9 +140,7 @@ impl Guard {
     async fn admit(&mut self, caller: &mut Caller) -> Result<Option<Permit>> {
         loop {
             self.changes.borrow_and_update();
-            let (inspection, orders) = self.look().await?;
-            self.report_stopped(&inspection, &orders);
-            let decision = start(&inspection.found, &orders.ticket, &orders.recorded);
+            let Some((inspection, orders, decision)) = self.look().await else { return Ok(None) };
             tracing::info!(member = self.name, ?decision, "looked at the data directory");
             match decision {
                 Start::Resume => {
@@ -140,7 +149,15 @@ impl Guard {
                     }
                 }
                 Start::New { epoch, token, initial_cluster } => {
-                    return self.begin_new(epoch, token, initial_cluster).await.map(Some);
+                    self.wait_for_names(&initial_cluster).await;
+                    // That took a while, and the ticket may have been withdrawn meanwhile.
+                    let again = self.look().await.map(|(_, _, decision)| decision);
+                    if again
+                        == Some(Start::New { epoch, token: token.clone(), initial_cluster: initial_cluster.clone() })
+                    {
+                        return self.begin_new(epoch, token, initial_cluster).map(Some);
+                    }
+                    continue;
                 }
                 Start::Quarantine(_) => {
                     let aside = self.volume.quarantine(Timestamp::now())?;
@@ -159,6 +176,7 @@ impl Guard {
 
     fn resume(&self, data: &Identity, inspection: &Inspection, orders: &Orders) -> Result<Permit> {
         let identity = VolumeIdentity {
+            namespace: self.settings.namespace.clone(),
             cluster: self.settings.cluster.clone(),
             member: self.name.clone(),
             cluster_id: data.cluster_id.clone(),
@@ -166,20 +184,20 @@ impl Guard {
             epoch: data.epoch,
             boot_count: data.boot_count + 1,
         };
-        let report = inspection.report(orders.last_report.as_ref());
+        let report = inspection.report(orders.last_report.as_ref(), None);
         let permit = Permit { identity, beginning: Beginning::OwnData, report: Some(report) };
         self.prepare(&permit)?;
         Ok(permit)
     }
 
     /// A new member's identity follows from its ticket, so it is on the volume before etcd is.
-    async fn begin_new(&self, epoch: i64, token: String, initial_cluster: Vec<Peer>) -> Result<Permit> {
+    fn begin_new(&self, epoch: i64, token: String, initial_cluster: Vec<Peer>) -> Result<Permit> {
         self.volume.clear_remains(Timestamp::now())?;
-        self.wait_for_names(&initial_cluster).await;
         let cluster = InitialCluster::parse(&listed(&initial_cluster), &token)?;
         let own = initial_cluster.iter().filter(|peer| peer.name == self.name).map(|peer| peer.url.clone());
         let member = cluster.own_member(&self.name, &own.collect::<Vec<_>>())?;
         let identity = VolumeIdentity {
+            namespace: self.settings.namespace.clone(),
             cluster: self.settings.cluster.clone(),
             member: self.name.clone(),
             cluster_id: hex_id(cluster.cluster_id()),
@@ -220,7 +238,7 @@ impl Guard {
     /// Reports while etcd runs; returns when it is gone.
     async fn accompany(&self, gone: impl Future<Output = ()>, permit: Permit) -> Result<()> {
         let client = local_etcd::connect(&self.settings)?;
-        let mut attendance = Attendance { permit, renewed: None, holder: None, answered: false };
+        let mut attendance = Attendance { permit, renewed: None, holder: None, applied: None, answered: false };
         tokio::pin!(gone);
         loop {
             let pulse = tokio::select! {
@@ -266,8 +284,9 @@ impl Guard {
         let due = attendance.renewed.is_none_or(|renewed| renewed.elapsed() >= RENEWAL);
         let changed = attendance.holder.as_ref() != Some(&holder);
         if pulse.knows_leader && (due || changed) {
-            match self.kubernetes.renew(pulse, identity.boot_count, Timestamp::now()).await {
+            match self.kubernetes.renew(pulse, attendance.applied, identity.boot_count, Timestamp::now()).await {
                 Ok(()) => {
+                    attendance.applied = Some(pulse.applied_index);
                     attendance.renewed = Some(Instant::now());
                     attendance.holder = Some(holder);
                 }
@@ -277,9 +296,9 @@ impl Guard {
     }
 
     /// Only with what was on record before: a report that forgets would make a wiped member look new.
-    fn report_stopped(&self, inspection: &Inspection, orders: &Orders) {
+    fn report_stopped(&self, inspection: &Inspection, orders: &Orders, decision: &Start) {
         if !matches!(orders.ticket, Word::Unreachable) {
-            let data = inspection.report(orders.last_report.as_ref());
+            let data = inspection.report(orders.last_report.as_ref(), refusal(decision));
             self.report(Some(data), EtcdReport::default());
         }
     }
@@ -299,10 +318,30 @@ impl Guard {
     }
 }
 
+/// Why sound data is not started, for whoever looks at the member.
+fn refusal(decision: &Start) -> Option<&'static str> {
+    match decision {
+        Start::Refuse(Refusal::IdentityChanged) => Some(
+            "the volume holds another member, or this member of another cluster, than this member was known as; \
+             put the right volume back, or replace the member",
+        ),
+        Start::Refuse(Refusal::RolledBack) => Some(
+            "the volume is older than what this member was known to hold, so it has forgotten writes that it \
+             acknowledged; put the right volume back, or replace the member",
+        ),
+        Start::Refuse(Refusal::LaterEpoch) => {
+            Some("the volume is of a later incarnation of the cluster than the ticket")
+        }
+        _ => None,
+    }
+}
+
 /// What is remembered from one pulse to the next.
 struct Attendance {
     permit: Permit,
     renewed: Option<Instant>,
+    /// As of the last renewal: long enough ago to be on disk, so the member can never fall below it again.
+    applied: Option<i64>,
     holder: Option<(Option<String>, Option<quorate_api::status::MemberRole>, Option<i64>)>,
     answered: bool,
 }

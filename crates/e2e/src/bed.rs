@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     os::fd::AsFd,
+    panic::{AssertUnwindSafe, resume_unwind},
     path::{Path, PathBuf},
     process::Command,
     sync::{OnceLock, PoisonError, RwLock},
@@ -10,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use quorate_testbed::cgroup;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -54,7 +56,11 @@ fn run(test: impl AsyncFnOnce(Bed) + Send + 'static) {
     install_once();
     inside(Place::ControlPlane, async move || {
         let kubernetes = Kubernetes::connect(&testbed().inner_kubeconfig("admin")).await;
-        tokio::time::timeout(LIMIT, test(Bed { kubernetes })).await.expect("the test took longer than ten minutes");
+        let test = tokio::time::timeout(LIMIT, test(Bed { kubernetes: kubernetes.clone() }));
+        let ended = AssertUnwindSafe(test).catch_unwind().await;
+        // Also after a failure: what it leaves running would slow down all others.
+        kubernetes.remove_namespaces().await;
+        ended.unwrap_or_else(|panic| resume_unwind(panic)).expect("the test took longer than ten minutes");
     });
 }
 
@@ -66,7 +72,7 @@ pub fn inside<T: Send + 'static>(place: Place, work: impl AsyncFnOnce() -> T + S
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work())
     });
-    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    worker.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 impl Place {

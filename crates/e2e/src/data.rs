@@ -60,9 +60,15 @@ impl Ledger {
                     RangeRequest { key: PREFIX.to_vec(), range_end: prefix_end(PREFIX), ..RangeRequest::default() };
                 client.range(range).await.ok()
             });
-            let held: BTreeMap<_, _> =
-                pairs.await.kvs.into_iter().map(|pair| (pair.key, (pair.value, pair.mod_revision))).collect();
-            assert_eq!(held, self.acknowledged, "what {} holds", cluster.member(ordinal));
+            let pairs = pairs.await.kvs;
+            let held = pairs.iter().map(|pair| (text(&pair.key), text(&pair.value))).collect::<BTreeMap<_, _>>();
+            let written = self.acknowledged.iter().map(|(key, (value, _))| (text(key), text(value)));
+            assert_eq!(held, written.collect(), "what {} holds", cluster.member(ordinal));
+            for pair in pairs {
+                // Later is possible: an attempt whose outcome was unknown may have arrived after its repetition.
+                let (_, acknowledged) = self.acknowledged[&pair.key];
+                assert!(pair.mod_revision >= acknowledged, "{} was rolled back", text(&pair.key));
+            }
         }
     }
 
@@ -73,6 +79,10 @@ impl Ledger {
     pub fn is_empty(&self) -> bool {
         self.acknowledged.is_empty()
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A connection to a member that the status calls ready.

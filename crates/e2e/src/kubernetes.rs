@@ -1,6 +1,9 @@
 //! The Kubernetes API in plain JSON: tests look at what is on the wire, not at what our own types make of it.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use http::{Method, Request};
 use kube::{
@@ -14,6 +17,7 @@ use serde_json::{Value, json};
 pub struct Kubernetes {
     client: Client,
     config: Config,
+    made: Arc<Mutex<Vec<String>>>,
 }
 
 /// Why the API server said no.
@@ -27,7 +31,7 @@ impl Kubernetes {
     pub async fn connect(kubeconfig: &Path) -> Self {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Kubernetes { client: Client::try_from(config.clone()).unwrap(), config }
+        Kubernetes { client: Client::try_from(config.clone()).unwrap(), config, made: Arc::default() }
     }
 
     /// The same server, as whoever the token belongs to.
@@ -35,7 +39,7 @@ impl Kubernetes {
     pub fn as_token(&self, token: &str) -> Self {
         let mut config = self.config.clone();
         config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
-        Kubernetes { client: Client::try_from(config.clone()).unwrap(), config }
+        Kubernetes { client: Client::try_from(config.clone()).unwrap(), config, made: self.made.clone() }
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<Value, Refusal> {
@@ -105,5 +109,14 @@ impl Kubernetes {
         let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
         let object = json!({ "metadata": { "name": name, "labels": labels } });
         self.create("/api/v1/namespaces", &object).await;
+        self.made.lock().unwrap().push(path);
+    }
+
+    /// Those that were made here. They go in the background.
+    pub async fn remove_namespaces(&self) {
+        let made = std::mem::take(&mut *self.made.lock().unwrap());
+        for namespace in made {
+            let _ = self.try_delete(&namespace).await;
+        }
     }
 }

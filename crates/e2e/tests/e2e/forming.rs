@@ -25,7 +25,7 @@ fn three_members_form_from_nothing_but_replicas_and_serve_over_tls() {
         assert_eq!((status.replicas, status.ready_replicas, status.cluster_size), (3, 3, Some(3)));
         assert_eq!(status.members.iter().filter(|member| member.role == Some(MemberRole::Leader)).count(), 1);
         let known = cluster.connect(0).await.member_list(true).await.unwrap();
-        let mut ids: Vec<_> = known.members.iter().map(|member| format!("{:016x}", member.id)).collect();
+        let mut ids: Vec<_> = known.members.iter().map(|member| format!("{:x}", member.id)).collect();
         let mut reported: Vec<_> = status.members.iter().filter_map(|member| member.id.clone()).collect();
         ids.sort();
         reported.sort();

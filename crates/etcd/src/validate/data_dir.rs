@@ -26,7 +26,12 @@ pub enum DirError {
         "nothing else is wrong, but {segment} holds bytes behind its end at offset {offset}: unsynced writes of a crash, \
          or acknowledged ones that were damaged; compare this member's revision with the others' before you start it"
     )]
-    Undecided { segment: SegmentName, offset: u64 },
+    Undecided {
+        segment: SegmentName,
+        offset: u64,
+        /// What is certain: everything up to that end.
+        facts: Box<DirFacts>,
+    },
 }
 
 /// What was learnt on the way.
@@ -73,7 +78,7 @@ pub fn data_dir(path: &Path, tier: Tier) -> Result<(Findings, DirFacts), DirErro
     let damage = |finding: &Finding| finding.kind.severity() == Severity::Damage && finding.kind != Kind::LogResidue;
     match facts.log.as_ref().map(|log| log.tail) {
         Some(Tail::Residue { segment, offset }) if !findings.list.iter().any(damage) => {
-            Err(DirError::Undecided { segment, offset })
+            Err(DirError::Undecided { segment, offset, facts: Box::new(facts) })
         }
         _ => Ok((findings, facts)),
     }

@@ -1,0 +1,57 @@
+//! What the token of a member pod is good for, and what not.
+
+use quorate_api::names;
+use quorate_e2e::{Cluster, Kubernetes, beside_others, cluster::Kind};
+use serde_json::json;
+
+/// A token as the member's agent gets it: bound to its pod.
+async fn token_of(cluster: &Cluster, ordinal: i32) -> Kubernetes {
+    let pod = cluster.pod(ordinal).await;
+    let account = cluster.path(Kind::ServiceAccount, &names::member_account(&cluster.name));
+    let bound = json!({
+        "apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
+    });
+    let request = json!({ "spec": { "audiences": [], "boundObjectRef": bound } });
+    let answer = cluster.kubernetes.create(&format!("{account}/token"), &request).await;
+    cluster.kubernetes.as_token(answer["status"]["token"].as_str().unwrap())
+}
+
+#[test]
+fn an_agent_cannot_touch_another_member_another_cluster_or_a_secret() {
+    beside_others(async |bed| {
+        let cluster = Cluster::create(&bed, "tokens", json!({ "replicas": 3 })).await;
+        let other = Cluster::named(&bed, "tokens", "other");
+        other.apply(json!({ "replicas": 1 })).await;
+        cluster.is_whole().await;
+        other.is_whole().await;
+        let agent = token_of(&cluster, 0).await;
+
+        // Its own: otherwise the refusals below would prove nothing.
+        let member = |cluster: &Cluster, ordinal| cluster.path(Kind::EtcdMember, &cluster.member(ordinal));
+        let lease = |cluster: &Cluster, ordinal| cluster.path(Kind::Lease, &cluster.member(ordinal));
+        let word = json!({ "metadata": { "annotations": { "test": "word" } } });
+        let report = json!({ "status": { "etcd": { "running": true } } });
+        agent.try_get(&member(&cluster, 0)).await.unwrap();
+        agent.try_patch(&format!("{}/status", member(&cluster, 0)), &report).await.unwrap();
+        agent.try_patch(&lease(&cluster, 0), &word).await.unwrap();
+
+        let refused = |what: &str, answer: Result<serde_json::Value, quorate_e2e::kubernetes::Refusal>| {
+            let refusal = answer.expect_err(what);
+            assert!(refusal.code == 403 || refusal.code == 422, "{what}: {refusal:?}");
+        };
+        refused("another member's report", agent.try_patch(&format!("{}/status", member(&cluster, 1)), &report).await);
+        refused("another member's Lease", agent.try_patch(&lease(&cluster, 1), &word).await);
+        refused("another cluster's report", agent.try_patch(&format!("{}/status", member(&other, 0)), &report).await);
+        refused("another cluster's Lease", agent.try_patch(&lease(&other, 0), &word).await);
+        refused("another cluster's member", agent.try_get(&member(&other, 0)).await);
+        let ticket = json!({ "spec": { "ticket": { "hold": { "reason": "mine now" } } } });
+        refused("its own ticket", agent.try_patch(&member(&cluster, 0), &ticket).await);
+        refused("the cluster", agent.try_get(&cluster.own_path()).await);
+        refused("its pod", agent.try_delete(&cluster.path(Kind::Pod, &cluster.member(0))).await);
+        for secret in [names::secrets::peer_ca(&cluster.name), names::secrets::client(&cluster.name)] {
+            refused("a Secret", agent.try_get(&cluster.path(Kind::Secret, &secret)).await);
+        }
+        refused("all Secrets", agent.try_get(&cluster.all(Kind::Secret)).await);
+        refused("all Leases", agent.try_get(&cluster.all(Kind::Lease)).await);
+    });
+}
