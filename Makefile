@@ -15,12 +15,21 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: require-root testbed ## A real Kubernetes on this machine
+up: require-root build ## A real Kubernetes on this machine, with a running etcd cluster of three members
 	@$(AS_ROOT) $(TESTBED) --name $(NAME) up
+	@scripts/timed "installing the operator" $(AS_ROOT) scripts/install-quorate $(TESTBED) $(NAME)
+	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl apply --filename config/samples/cluster.yaml
+	@scripts/timed "waiting for the etcd cluster" $(AS_ROOT) $(TESTBED) --name $(NAME) kubectl wait --for=condition=AllMembersReady --timeout=180s etcd/example
+	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl get etcd,pods
+	@printf '%s\n' "" "Look around:     export KUBECONFIG=$$($(TESTBED) --name $(NAME) kubeconfig); kubectl get etcd,etcdmembers,pods" \
+	  "                 (no kubectl? make kubectl ARGS='get etcd')" \
+	  "Put and get:     make etcdctl ARGS='put hello world'; make etcdctl ARGS='get hello'" \
+	  "Break something: kubectl delete pod example-0, and watch it come back; docs/testbed.md has more faults" \
+	  "Remove it all:   make down"
 
 .PHONY: down
 down: require-root ## Remove it without a trace
-	@test -x $(TESTBED) || $(MAKE) --no-print-directory testbed
+	@test -x $(TESTBED) || $(MAKE) --no-print-directory build
 	@$(AS_ROOT) $(TESTBED) --name $(NAME) down
 
 .PHONY: kubeconfig
@@ -32,15 +41,21 @@ kubeconfig: ## Print the path of the running bed's kubeconfig
 kubectl: ## kubectl on the running bed: make kubectl ARGS='get nodes'
 	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl $(ARGS)
 
-# One set of features for all tests, so that one build serves them all.
-TESTS := $(CARGO) test --release --workspace \
-  --features quorate-cli/real-etcd,quorate-etcd/client,quorate-etcd/real-etcd,quorate-testbed/bed
+.PHONY: etcdctl
+etcdctl: ## etcdctl on the sample cluster: make etcdctl ARGS='member list'
+	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl exec example-0 --container etcd --quiet -- etcdctl --endpoints https://localhost:2379 \
+	  --cacert /etc/quorate/tls/server/ca.crt --cert /etc/quorate/tls/server/tls.crt --key /etc/quorate/tls/server/tls.key $(ARGS)
+
+# One set of features for all builds, so that one build serves them all.
+FEATURES := --features quorate-cli/real-etcd,quorate-e2e/bed,quorate-etcd/client,quorate-etcd/real-etcd,quorate-testbed/bed
+TESTS := $(CARGO) test --release --workspace $(FEATURES)
 
 .PHONY: test
 test: require-linux require-root lint ## Everything: lint, unit tests, tests against real etcd and on real beds
+	@scripts/timed "building the programs" $(CARGO) build --release --workspace $(FEATURES) --quiet
 	@scripts/timed "building the tests" $(TESTS) --no-run --quiet
 	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(AS_ROOT) $(TESTBED) build
-	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
+	@trap '$(AS_ROOT) $(TESTBED) --name test down; $(AS_ROOT) $(TESTBED) --name e2e down' EXIT; \
 	  scripts/timed "all tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS)
 	@echo "all tests passed"
 
@@ -56,7 +71,7 @@ lint: require-rust ## Format, clippy and, where cargo-deny is installed, licence
 	  else echo "== cargo deny is not installed: licences and banned crates are not checked"; fi
 
 .PHONY: bench
-bench: require-root testbed ## Measure: a bed's start, memory and removal; the formats against etcdutl
+bench: require-root build ## Measure: a bed's start, memory and removal; the formats against etcdutl
 	@$(AS_ROOT) scripts/bench-bed $(TESTBED)
 	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) $(CARGO) bench --profile release --package quorate-etcd --features real-etcd
 
@@ -74,9 +89,9 @@ gen: require-rust ## Regenerate the custom resource definitions and the install 
 	@$(CARGO) run --release --quiet --package quorate-api --example crds config/crd
 	@$(CARGO) run --release --quiet --package quorate-operator --example install config/install.yaml
 
-.PHONY: testbed
-testbed: require-linux require-rust
-	@$(CARGO) build --release --workspace
+.PHONY: build
+build: require-linux require-rust
+	@$(CARGO) build --release --workspace $(FEATURES)
 
 .PHONY: require-linux
 require-linux:
