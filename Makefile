@@ -71,9 +71,11 @@ lint: require-rust ## Format, clippy and, where cargo-deny is installed, licence
 	  else echo "== cargo deny is not installed: licences and banned crates are not checked"; fi
 
 .PHONY: bench
-bench: require-root build ## Measure: a bed's start, memory and removal; the formats against etcdutl
+bench: require-root build ## Measure: beds; clusters on a bed; the formats against etcdutl
 	@$(AS_ROOT) scripts/bench-bed $(TESTBED)
-	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) $(CARGO) bench --profile release --package quorate-etcd --features real-etcd
+	@trap '$(AS_ROOT) $(TESTBED) --name bench down' EXIT; \
+	  $(AS_ROOT) env QUORATE_E2E_BED=bench $(CARGO) bench --profile release --workspace $(FEATURES) --bench clusters
+	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) $(CARGO) bench --profile release --workspace $(FEATURES) --bench against_etcdutl
 
 .PHONY: nightly
 nightly: require-rust ## Fuzz every reader of files for a minute each (needs a nightly compiler and cargo-fuzz)

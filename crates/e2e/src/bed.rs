@@ -43,24 +43,29 @@ pub enum Place {
 /// Runs a test while others may run theirs.
 pub fn beside_others(test: impl AsyncFnOnce(Bed) + Send + 'static) {
     let _taken = TAKEN.read().unwrap_or_else(PoisonError::into_inner);
-    run(test);
+    run(Place::ControlPlane, LIMIT, test);
 }
 
 /// Runs a test that breaks what others stand on.
 pub fn alone(test: impl AsyncFnOnce(Bed) + Send + 'static) {
     let _taken = TAKEN.write().unwrap_or_else(PoisonError::into_inner);
-    run(test);
+    run(Place::ControlPlane, LIMIT, test);
 }
 
-fn run(test: impl AsyncFnOnce(Bed) + Send + 'static) {
+/// Runs a measurement from where an application would be: on a node, with Services in reach.
+pub fn measure(measurement: impl AsyncFnOnce(Bed) + Send + 'static) {
+    run(Place::Node(1), Duration::from_hours(1), measurement);
+}
+
+fn run(place: Place, limit: Duration, test: impl AsyncFnOnce(Bed) + Send + 'static) {
     install_once();
-    inside(Place::ControlPlane, async move || {
+    inside(place, async move || {
         let kubernetes = Kubernetes::connect(&testbed().inner_kubeconfig("admin")).await;
-        let test = tokio::time::timeout(LIMIT, test(Bed { kubernetes: kubernetes.clone() }));
+        let test = tokio::time::timeout(limit, test(Bed { kubernetes: kubernetes.clone() }));
         let ended = AssertUnwindSafe(test).catch_unwind().await;
         // Also after a failure: what it leaves running would slow down all others.
         kubernetes.remove_namespaces().await;
-        ended.unwrap_or_else(|panic| resume_unwind(panic)).expect("the test took longer than ten minutes");
+        ended.unwrap_or_else(|panic| resume_unwind(panic)).expect("it takes too long");
     });
 }
 
@@ -70,7 +75,8 @@ pub fn inside<T: Send + 'static>(place: Place, work: impl AsyncFnOnce() -> T + S
         let init = cgroup::init_process(&place.cgroup()).unwrap().expect("it is running");
         let network = File::open(format!("/proc/{init}/ns/net")).unwrap();
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work())
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, work())
     });
     worker.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -32,12 +32,16 @@ pub async fn signal(cluster: &Cluster, ordinal: i32, program: Program, signal: S
 /// The bed's processes are this machine's; a pod's are known by their cgroup.
 pub async fn process(cluster: &Cluster, ordinal: i32, program: Program) -> Option<Pid> {
     let pod = cluster.pod(ordinal).await;
-    let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+    process_of(pod["metadata"]["uid"].as_str().unwrap(), program.name())
+}
+
+/// By the identifier of its pod and its own name.
+pub fn process_of(pod: &str, program: &str) -> Option<Pid> {
     let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers
         .filter(|number: &i32| {
             let read = |file: &str| fs::read_to_string(format!("/proc/{number}/{file}")).unwrap_or_default();
-            read("comm").trim() == program.name() && read("cgroup").contains(&uid)
+            read("comm").trim() == program && read("cgroup").contains(pod)
         })
         .find_map(Pid::from_raw)
 }

@@ -12,7 +12,7 @@ pub mod faults;
 pub mod kubernetes;
 pub mod waiting;
 
-pub use bed::{Bed, alone, beside_others};
+pub use bed::{Bed, alone, beside_others, measure};
 pub use cluster::Cluster;
 pub use data::Ledger;
 pub use kubernetes::Kubernetes;

@@ -1,0 +1,255 @@
+//! How fast clusters come and come back, and what they cost while nothing happens.
+//!
+//! Runs on a bed of its own. `-- forming` and the like run one part. Nothing is asserted: figures belong to a machine.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and stops if it cannot go on")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use quorate_api::{conditions::ConditionType, status::MemberHealth};
+use quorate_e2e::{
+    Bed, Cluster, bed,
+    cluster::{Kind, client},
+    data::put,
+    eventually,
+    faults::{self, Program},
+    measure,
+};
+use quorate_etcd::client::Tls;
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::time::{interval, sleep};
+
+fn main() {
+    let parts: [(&str, fn()); 6] = [
+        ("forming", || measure(async |bed| forming(&bed).await)),
+        ("many", || measure(async |bed| many_and_idle(&bed).await)),
+        ("deleted-pod", || measure(async |bed| deleted_pod(&bed).await)),
+        ("frozen", || measure(async |bed| frozen(&bed).await)),
+        ("leader", || measure(async |bed| killed_leader(&bed).await)),
+        ("idle", || measure(async |bed| idle_alone(&bed).await)),
+    ];
+    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    for (name, run) in parts {
+        if asked.is_empty() || asked.iter().any(|part| part == name) {
+            run();
+        }
+    }
+}
+
+fn report(what: &str, mut taken: Vec<Duration>) {
+    taken.sort();
+    let seconds = |index: usize| taken[index].as_secs_f64();
+    let last = taken.len() - 1;
+    println!("{what:<66} median {:6.2} s, worst {:6.2} s ({} runs)", seconds(taken.len() / 2), seconds(last), last + 1);
+}
+
+/// Until a put through the Service is acknowledged, each attempt on a connection of its own.
+async fn put_through_service(cluster: &Cluster) {
+    let (address, tls) = (cluster.service_address().await, cluster.tls().await);
+    eventually("a put is acknowledged", async || {
+        put(&client(&address, Some(tls.clone())), b"key", b"value").await.ok()
+    })
+    .await;
+}
+
+async fn forming(bed: &Bed) {
+    let mut taken = Vec::new();
+    for run in 0..5 {
+        bed.kubernetes.empty_namespace(&format!("forming-{run}")).await;
+        let cluster = Cluster::named(bed, &format!("forming-{run}"), "db");
+        let began = Instant::now();
+        cluster.apply(json!({ "replicas": 3 })).await;
+        cluster.is_whole().await;
+        put_through_service(&cluster).await;
+        taken.push(began.elapsed());
+        bed.kubernetes.delete(&cluster.own_path()).await;
+        eventually("its pods are gone", async || {
+            bed.kubernetes.list(&cluster.all(Kind::Pod)).await.is_empty().then_some(())
+        })
+        .await;
+    }
+    report("apply to three members ready and a put through the Service", taken);
+}
+
+/// Single-member clusters, all at once, and then what they cost.
+async fn many_and_idle(bed: &Bed) {
+    bed.kubernetes.empty_namespace("many").await;
+    let clusters: Vec<_> = (0..20).map(|number| Cluster::named(bed, "many", &format!("db-{number}"))).collect();
+    let began = Instant::now();
+    join_all(clusters.iter().map(|cluster| cluster.apply(json!({ "replicas": 1 })))).await;
+    join_all(clusters.iter().map(|cluster| cluster.becomes(ConditionType::Ready, "True"))).await;
+    report("20 clusters of one member at once, to the last one ready", vec![began.elapsed()]);
+    rest().await;
+    let operator = leading_operator(bed).await;
+    let mut agents = Vec::new();
+    for cluster in &clusters {
+        agents.extend(faults::process(cluster, 0, Program::Agent).await.map(|pid| pid.as_raw_nonzero().get()));
+    }
+    let window = Duration::from_secs(60);
+    let before: Vec<_> = agents.iter().map(|pid| processor_time(*pid)).collect();
+    let operator_before = processor_time(operator);
+    sleep(window).await;
+    let percent = |spent: Duration| 100.0 * spent.as_secs_f64() / window.as_secs_f64();
+    let spent: Duration = agents.iter().zip(before).map(|(pid, before)| processor_time(*pid) - before).sum();
+    let agent = spent / u32::try_from(agents.len()).unwrap();
+    println!(
+        "operator at 20 clusters: {} KiB resident, {:.2} % of a processor",
+        resident(operator),
+        percent(processor_time(operator) - operator_before)
+    );
+    let largest = agents.iter().map(|pid| resident(*pid)).max().unwrap_or_default();
+    println!("agents of 20 clusters: at most {largest} KiB resident, {:.2} % of a processor each", percent(agent));
+
+    let more: Vec<_> = (20..50).map(|number| Cluster::named(bed, "many", &format!("db-{number}"))).collect();
+    join_all(more.iter().map(|cluster| cluster.apply(json!({ "replicas": 1 })))).await;
+    join_all(more.iter().map(|cluster| cluster.becomes(ConditionType::Ready, "True"))).await;
+    rest().await;
+    idle_writes("50 clusters of one member", "many").await;
+}
+
+async fn idle_alone(bed: &Bed) {
+    let cluster = Cluster::create(bed, "idle", json!({ "replicas": 1 })).await;
+    cluster.is_whole().await;
+    rest().await;
+    idle_writes("1 cluster of one member", "idle").await;
+}
+
+async fn deleted_pod(bed: &Bed) {
+    let cluster = Cluster::create(bed, "deleted-pods", json!({ "replicas": 3 })).await;
+    cluster.is_whole().await;
+    let mut taken = Vec::new();
+    for run in 0..5 {
+        let victim = run % 3;
+        let uid = cluster.pod(victim).await["metadata"]["uid"].clone();
+        let began = Instant::now();
+        bed.kubernetes.delete(&cluster.path(Kind::Pod, &cluster.member(victim))).await;
+        eventually("the new pod is ready", async || {
+            let pod = cluster.find(Kind::Pod, &cluster.member(victim)).await?;
+            (pod["metadata"]["uid"] != uid && cluster.member_status(victim).await?.status == MemberHealth::Ready)
+                .then_some(())
+        })
+        .await;
+        cluster.is_whole().await;
+        taken.push(began.elapsed());
+    }
+    report("pod deleted to all members ready again", taken);
+}
+
+async fn frozen(bed: &Bed) {
+    let cluster = Cluster::create(bed, "frozen-members", json!({ "replicas": 3 })).await;
+    let (mut shown, mut left, mut back) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 0..5 {
+        cluster.is_whole().await;
+        let victim = run % 3;
+        let address = cluster.pod(victim).await["status"]["podIP"].as_str().unwrap().to_owned();
+        eventually("all are behind the Service", async || (cluster.serving_addresses().await.len() == 3).then_some(()))
+            .await;
+        let began = Instant::now();
+        let pid = faults::signal(&cluster, victim, Program::Etcd, Signal::STOP).await;
+        let status = eventually("the status shows it", async || {
+            (cluster.member_status(victim).await?.status != MemberHealth::Ready).then(|| began.elapsed())
+        });
+        let service = eventually("the Service is rid of it", async || {
+            (!cluster.serving_addresses().await.contains(&address)).then(|| began.elapsed())
+        });
+        let (status, service) = tokio::join!(status, service);
+        let thawed = Instant::now();
+        kill_process(pid, Signal::CONT).unwrap();
+        cluster.is_whole().await;
+        shown.push(status);
+        left.push(service);
+        back.push(thawed.elapsed());
+    }
+    report("member frozen to the status saying so", shown);
+    report("member frozen to it having left the Service", left);
+    report("member thawed to all members ready", back);
+}
+
+/// A client that begins a put every 50 ms, each on a fresh connection, while the leader is killed.
+async fn killed_leader(bed: &Bed) {
+    let cluster = Cluster::create(bed, "killed-leaders", json!({ "replicas": 3 })).await;
+    let mut taken = Vec::new();
+    for _ in 0..20 {
+        cluster.is_whole().await;
+        let (address, tls) = (cluster.service_address().await, cluster.tls().await);
+        put_through_service(&cluster).await;
+        let leader = cluster.leader().await;
+        let (acknowledged, mut acknowledgements) = tokio::sync::mpsc::unbounded_channel();
+        faults::signal(&cluster, leader, Program::Etcd, Signal::KILL).await;
+        let began = Instant::now();
+        let attempts = tokio::task::spawn_local(attempts(address, tls, acknowledged));
+        acknowledgements.recv().await.unwrap();
+        taken.push(began.elapsed());
+        attempts.abort();
+    }
+    report("leader killed to the next acknowledged write", taken);
+}
+
+async fn attempts(address: String, tls: Tls, acknowledged: tokio::sync::mpsc::UnboundedSender<()>) {
+    let mut beat = interval(Duration::from_millis(50));
+    loop {
+        beat.tick().await;
+        let (client, acknowledged) = (client(&address, Some(tls.clone())), acknowledged.clone());
+        tokio::task::spawn_local(async move {
+            if put(&client, b"key", b"value").await.is_ok() {
+                let _ = acknowledged.send(());
+            }
+        });
+    }
+}
+
+/// Until the rush is over.
+async fn rest() {
+    sleep(Duration::from_secs(20)).await;
+}
+
+/// Writes of one minute, from the API server's audit log, without those of Kubernetes itself.
+async fn idle_writes(what: &str, namespace: &str) {
+    let log = bed::testbed().log("audit");
+    let from = usize::try_from(fs::metadata(&log).unwrap().len()).unwrap();
+    sleep(Duration::from_mins(1)).await;
+    let log = fs::read(log).unwrap();
+    let mut counts = BTreeMap::new();
+    for line in String::from_utf8_lossy(&log[from..]).lines() {
+        let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (user, agent) = (text(&entry["user"]["username"]), text(&entry["userAgent"]));
+        let ours = user.contains("quorate") || user.contains(namespace);
+        if ours && ["create", "update", "patch", "delete"].iter().any(|verb| entry["verb"] == *verb) {
+            let resource = text(&entry["objectRef"]["resource"]);
+            let who = if user.contains("quorate-system") { "operator" } else { "agents" };
+            *counts.entry((who, agent, resource)).or_insert(0) += 1;
+        }
+    }
+    println!("writes in a minute of {what}:");
+    for ((who, agent, resource), count) in counts {
+        println!("  {count:5} {resource:<14} by the {who} ({agent})");
+    }
+}
+
+async fn leading_operator(bed: &Bed) -> i32 {
+    let lease =
+        bed.kubernetes.get("/apis/coordination.k8s.io/v1/namespaces/quorate-system/leases/quorate-operator").await;
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap().to_owned();
+    let pod = bed.kubernetes.get(&format!("/api/v1/namespaces/quorate-system/pods/{holder}")).await;
+    faults::process_of(pod["metadata"]["uid"].as_str().unwrap(), "operator").unwrap().as_raw_nonzero().get()
+}
+
+fn resident(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// In user and kernel mode, since the process began. The kernel counts in hundredths of a second.
+fn processor_time(pid: i32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
