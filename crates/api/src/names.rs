@@ -25,6 +25,11 @@ pub fn ordinal_of(cluster: &str, member: &str) -> Option<i32> {
     (canonical && numeric).then(|| digits.parse().ok()).flatten()
 }
 
+/// The ordinal of the member that a volume claim belongs to, if it belongs to a member of this cluster.
+pub fn claim_ordinal(cluster: &str, claim: &str) -> Option<i32> {
+    ordinal_of(cluster, claim.strip_prefix(DATA_VOLUME)?.strip_prefix('-')?)
+}
+
 /// The StatefulSet, which has the cluster's own name so that pods are called like members.
 pub fn stateful_set(cluster: &str) -> String {
     cluster.to_owned()
@@ -161,6 +166,14 @@ mod tests {
         let distinct = services.iter().collect::<std::collections::BTreeSet<_>>();
         assert_eq!(services.len(), distinct.len());
         assert_eq!(ordinal_of("a", &member("a-0", 0)), None, "a-0-0 belongs to a-0, not to a");
+    }
+
+    #[test]
+    fn only_claims_of_members_have_an_ordinal() {
+        assert_eq!(claim_ordinal("etcd", &data_claim(&member("etcd", 2))), Some(2));
+        for other in ["etcd-2", "data-etcd", "data-etcd-x", "data-other-2", "scratch-etcd-2", "dataetcd-2"] {
+            assert_eq!(claim_ordinal("etcd", other), None, "{other}");
+        }
     }
 
     #[test]

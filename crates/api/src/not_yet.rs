@@ -83,6 +83,12 @@ pub fn not_supported_yet() -> Vec<NotYet> {
             "use Managed or Disabled",
         ),
         NotYet::used(
+            "spec.storage.ephemeral",
+            "has(self.storage.ephemeral)",
+            |spec| spec.storage.ephemeral.is_some(),
+            "use volumes: a member that loses its data with its pod cannot be replaced yet",
+        ),
+        NotYet::used(
             "spec.maintenance.windows",
             "has(self.maintenance.windows) && size(self.maintenance.windows) > 0",
             |spec| !spec.maintenance.windows.is_empty(),

@@ -57,8 +57,8 @@ fn thousandths(suffix: &str) -> Option<i128> {
         "Pi" => binary(5),
         "Ei" => binary(6),
         other => {
-            let exponent = other.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?;
-            (0..=18).contains(&exponent).then(|| decimal(u32::try_from(exponent).ok()?)).flatten()
+            let exponent = exponent(other).filter(|exponent| (-18..=18).contains(exponent))?;
+            decimal(u32::try_from(exponent).unwrap_or(0))
         }
     }
 }
@@ -67,8 +67,15 @@ fn unit_divisor(suffix: &str) -> i128 {
     match suffix {
         "n" => 1_000_000,
         "u" => 1000,
-        _ => 1,
+        other => {
+            let below_one = exponent(other).filter(|exponent| (-18..0).contains(exponent)).unwrap_or(0);
+            10_i128.pow(below_one.unsigned_abs())
+        }
     }
+}
+
+fn exponent(suffix: &str) -> Option<i32> {
+    suffix.strip_prefix(['e', 'E'])?.parse().ok()
 }
 
 #[cfg(test)]
@@ -84,6 +91,8 @@ mod tests {
         assert_eq!(whole("8Gi"), Some(8 << 30));
         assert_eq!(whole("1.5Ki"), Some(1536));
         assert_eq!(whole("2e3"), Some(2000));
+        assert_eq!(whole("2500e-3"), Some(2));
+        assert_eq!(Quantity::parse("1e-1"), Quantity::parse("100m"));
         assert_eq!(whole("2500m"), Some(2));
         assert_eq!(whole("0"), Some(0));
         assert_eq!(whole(".5"), Some(0));

@@ -207,6 +207,8 @@ pub enum MemberReason {
     UnknownGracePeriodExceeded,
     /// Its pod is not ready.
     PodNotReady,
+    /// It holds the data of another cluster.
+    OtherCluster,
 }
 
 /// The state of backups.

@@ -74,6 +74,8 @@ pub enum Guard {
     None,
     /// The object is still the one that was seen.
     Uid(String),
+    /// The pod is still the one that was seen, and is still not ready.
+    PodStillUnready(String),
     /// The EtcdCluster is still the one that was seen, and its latch still says that members of this epoch may start
     /// empty.
     BootstrapOpen { cluster_uid: String, epoch: i64 },

@@ -54,6 +54,12 @@ impl<'a> Context<'a> {
         self.latch().is_some_and(|latch| latch.state == LatchState::Formed)
     }
 
+    /// Whether the member's data, or its running etcd, belongs to another cluster than this one.
+    pub(crate) fn is_stranger(&self, member: &MemberFacts<'_>) -> bool {
+        let ours = self.latch().and_then(|latch| latch.cluster_id.as_deref());
+        matches!((ours, member.cluster_id()), (Some(ours), Some(theirs)) if ours != theirs)
+    }
+
     pub(crate) fn status(&self) -> Option<&'a EtcdClusterStatus> {
         self.view.cluster.status.as_ref()
     }
@@ -70,7 +76,7 @@ impl<'a> MemberFacts<'a> {
         Self {
             ordinal,
             pod: view.pods.get(&name),
-            heartbeat: view.lease(&name).map(Heartbeat::read).unwrap_or_default(),
+            heartbeat: heartbeat(view, &name),
             report: member.and_then(|member| member.status.as_ref()),
             ticket: member.map(|member| &member.spec.ticket),
             name,
@@ -105,8 +111,36 @@ impl<'a> MemberFacts<'a> {
         self.is_running() || identity.is_some() || self.heartbeat.has_started()
     }
 
-    /// Whether the member is known to hold no usable data although it once did.
-    pub(crate) fn has_lost_data(&self) -> bool {
-        !self.is_running() && self.data_state().is_some_and(|state| state != DataState::Valid)
+    /// Whether the member has no data that it could start from. A new pod would not give it any.
+    pub(crate) fn has_no_usable_data(&self) -> bool {
+        match self.data_state() {
+            None | Some(DataState::Valid) => false,
+            Some(DataState::Empty) => !self.is_running(),
+            Some(DataState::Damaged | DataState::Foreign | DataState::Fenced) => true,
+        }
     }
+
+    /// What the agent says about the data.
+    pub(crate) fn data_reason(&self) -> Option<&'a str> {
+        self.report?.data.as_ref()?.reason.as_deref()
+    }
+
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = &'a str> {
+        let etcd = self.report.and_then(|report| report.etcd.as_ref()).filter(|etcd| etcd.running);
+        etcd.into_iter().flat_map(|etcd| &etcd.alarms).filter_map(|text| alarm_name(text))
+    }
+}
+
+fn heartbeat(view: &View, member: &str) -> Heartbeat {
+    let heartbeat = view.lease(member).map(Heartbeat::read).unwrap_or_default();
+    match view.heard.get(member) {
+        Some(&heard) => heartbeat.heard_at(heard),
+        None => heartbeat,
+    }
+}
+
+/// etcd writes `memberID:123 alarm:NOSPACE`, and in the same list other complaints that pass by themselves.
+fn alarm_name(text: &str) -> Option<&str> {
+    let name = text.rsplit_once("alarm:").map_or(text, |(_, name)| name).trim();
+    (!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase())).then_some(name)
 }

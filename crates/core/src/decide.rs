@@ -13,6 +13,8 @@ use crate::view::View;
 
 /// Look again after this time even if nothing is reported: a missed event must not last.
 const RESYNC: SignedDuration = SignedDuration::from_secs(300);
+/// Secrets are not watched. One that is in the way is mostly that of a deleted cluster of the same name, about to go.
+const WHILE_A_SECRET_IS_TAKEN: SignedDuration = SignedDuration::from_secs(2);
 
 /// Decides what to do about a cluster.
 pub fn decide(view: &View, now: Timestamp) -> Decision {
@@ -26,7 +28,11 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
     let context = Context::new(view, &desired, now);
     let plan = rules::run(&context);
     let status = status::of(&context, &plan, &defects);
-    let next_change = [status::members::next_change(&context), rules::bootstrap::next_change(&context)];
+    let next_change = [
+        status::members::next_change(&context),
+        rules::bootstrap::next_change(&context),
+        (!view.taken_secrets.is_empty()).then_some(WHILE_A_SECRET_IS_TAKEN),
+    ];
     let requeue = next_change.into_iter().flatten().min().unwrap_or(RESYNC).min(RESYNC);
     let events = events::between(view.cluster.status.as_ref(), &status, &plan);
     Decision { actions: plan.actions, status, events, requeue }

@@ -1,8 +1,9 @@
 //! Whether an object is still as it was applied.
 //!
 //! The API server fills in defaults and writes quantities its own way, and others may add labels, so equality is the
-//! wrong question. The right one is: does the object still say everything that we say? What we no longer say shows in
-//! the digest, which is part of every applied object.
+//! wrong question. The right one is: does the object still say everything that we say, and nothing more where more would
+//! change the meaning: in lists and in selectors? What we no longer say shows in the digest, which is part of every
+//! applied object.
 
 use quorate_api::names::annotations;
 use serde::Serialize;
@@ -26,23 +27,34 @@ pub(crate) fn digest(content: &impl Serialize) -> String {
     format!("{number:016x}")
 }
 
-/// Whether `actual` says everything that `wanted` says.
+/// Maps in which one key more means something else.
+const SELECTORS: [&str; 3] = ["selector", "matchLabels", "nodeSelector"];
+/// Kubernetes does not keep these when they are false.
+const FALSE_WHEN_ABSENT: [&str; 4] = ["publishNotReadyAddresses", "hostNetwork", "hostPID", "hostIPC"];
+/// Others may own our objects too, though not control them.
+const MAY_BE_LONGER: &str = "ownerReferences";
+
+/// Whether `actual` still is as `wanted` says.
 pub(crate) fn is_current(wanted: &Object, actual: &Object) -> bool {
-    match (serde_json::to_value(wanted), serde_json::to_value(actual)) {
-        (Ok(wanted), Ok(actual)) => says(&actual, &wanted),
-        _ => false,
-    }
+    serde_json::to_value(actual).is_ok_and(|actual| is_as_wanted(wanted, &actual))
+}
+
+/// The same, of an object as the API server answers with it.
+pub fn is_as_wanted(wanted: &Object, actual: &Value) -> bool {
+    serde_json::to_value(wanted).is_ok_and(|wanted| says(actual, &wanted))
 }
 
 fn says(actual: &Value, wanted: &Value) -> bool {
     match (wanted, actual) {
         (Value::Null, _) => true,
         (Value::Object(wanted), Value::Object(actual)) => wanted.iter().all(|(key, value)| match actual.get(key) {
+            Some(actual) if key == MAY_BE_LONGER => says_by_name(actual, value),
+            Some(actual) if SELECTORS.contains(&key.as_str()) => says(actual, value) && says_no_more(actual, value),
             Some(actual) => says(actual, value),
-            None => is_empty(value),
+            None => is_empty(value) || (*value == Value::Bool(false) && FALSE_WHEN_ABSENT.contains(&key.as_str())),
         }),
-        (Value::Array(wanted), Value::Array(actual)) if wanted.iter().any(is_named) => {
-            wanted.iter().all(|value| actual.iter().any(|other| other["name"] == value["name"] && says(other, value)))
+        (Value::Array(named), Value::Array(all)) if named.iter().any(is_named) => {
+            named.len() == all.len() && says_by_name(actual, wanted)
         }
         (Value::Array(wanted), Value::Array(actual)) => {
             wanted.len() == actual.len() && wanted.iter().zip(actual).all(|(wanted, actual)| says(actual, wanted))
@@ -50,6 +62,16 @@ fn says(actual: &Value, wanted: &Value) -> bool {
         (Value::String(wanted), Value::String(actual)) => wanted == actual || same_quantity(wanted, actual),
         (wanted, actual) => wanted == actual,
     }
+}
+
+fn says_by_name(actual: &Value, wanted: &Value) -> bool {
+    let (Value::Array(wanted), Value::Array(actual)) = (wanted, actual) else { return false };
+    wanted.iter().all(|value| actual.iter().any(|other| other["name"] == value["name"] && says(other, value)))
+}
+
+fn says_no_more(actual: &Value, wanted: &Value) -> bool {
+    let (Value::Object(wanted), Value::Object(actual)) = (wanted, actual) else { return true };
+    actual.iter().all(|(key, value)| wanted.contains_key(key) || is_empty(value))
 }
 
 /// Kubernetes drops empty maps and lists.
@@ -83,9 +105,31 @@ mod tests {
         let wanted = json!({ "replicas": 3, "labels": {}, "limits": { "cpu": "1000m" }, "list": [{ "name": "a" }] });
         let actual = json!({
             "replicas": 3, "limits": { "cpu": "1" }, "policy": "Default",
-            "list": [{ "name": "injected" }, { "name": "a", "default": true }],
+            "list": [{ "name": "a", "default": true }],
         });
         assert!(says(&actual, &wanted));
+        let wanted = json!({ "hostNetwork": false, "ownerReferences": [{ "name": "a" }] });
+        assert!(says(&json!({ "ownerReferences": [{ "name": "b" }, { "name": "a" }] }), &wanted));
+        assert!(!says(&json!({ "hostNetwork": true, "ownerReferences": [{ "name": "a" }] }), &wanted));
+        let token = json!({ "automountServiceAccountToken": false });
+        assert!(!says(&json!({}), &token), "absent means true there");
+    }
+
+    #[test]
+    fn what_a_hand_added_where_it_changes_the_meaning_is_drift() {
+        let wanted = json!({ "selector": { "a": "b" }, "list": [{ "name": "a" }], "rules": [{ "verbs": ["get"] }] });
+        assert!(says(&wanted, &wanted));
+        for (path, value) in [
+            ("selector", json!({ "a": "b", "x": "y" })),
+            ("list", json!([{ "name": "a" }, { "name": "injected" }])),
+            ("rules", json!([{ "verbs": ["get"] }, { "verbs": ["*"] }])),
+        ] {
+            let mut actual = wanted.clone();
+            actual[path] = value.clone();
+            assert!(!says(&actual, &wanted), "{path} = {value}");
+        }
+        let labels = json!({ "selector": { "matchLabels": { "a": "b" } } });
+        assert!(!says(&json!({ "selector": { "matchLabels": { "a": "b", "x": "y" } } }), &labels));
     }
 
     #[test]

@@ -50,6 +50,7 @@ fn ready_event(before: &EtcdClusterStatus, after: &EtcdClusterStatus) -> Option<
     let is_true = |condition: &Condition| condition.status == "True";
     let condition = conditions::find(&after.conditions, ConditionType::Ready)?;
     let was = conditions::find(&before.conditions, ConditionType::Ready).is_some_and(is_true);
-    let reason = if is_true(condition) { Reason::Quorate } else { Reason::QuorumLost };
+    let named = Reason::ALL.iter().copied().find(|reason| reason.as_str() == condition.reason);
+    let reason = named.unwrap_or(Reason::QuorumLost);
     (was != is_true(condition)).then(|| Event { reason, message: condition.message.clone() })
 }

@@ -14,8 +14,11 @@ pub struct Heartbeat {
     /// Identifier and role from `holderIdentity`, `<id>:<role>`.
     pub member_id: Option<String>,
     pub role: Option<MemberRole>,
+    /// When the agent renewed it, by the agent's clock.
     pub renewed: Option<Timestamp>,
     pub expires: Option<Timestamp>,
+    /// How long a renewal is good for.
+    pub duration: SignedDuration,
     pub term: Option<i64>,
     pub boot_count: Option<i64>,
     pub last_index: Option<i64>,
@@ -26,18 +29,26 @@ impl Heartbeat {
         let spec = lease.spec.clone().unwrap_or_default();
         let (member_id, role) = spec.holder_identity.as_deref().map_or((None, None), parse_holder);
         let renewed = spec.renew_time.map(|time| time.0);
-        let seconds = i64::from(spec.lease_duration_seconds.unwrap_or(DURATION_SECONDS));
-        let expires = renewed.and_then(|at| at.checked_add(SignedDuration::from_secs(seconds)).ok());
+        let duration = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(DURATION_SECONDS).into());
+        let expires = renewed.and_then(|at| at.checked_add(duration).ok());
         let number = |key: &str| lease.metadata.annotations.as_ref()?.get(key)?.parse::<i64>().ok();
         Self {
             member_id,
             role,
             renewed,
             expires,
+            duration,
             term: number(annotations::TERM),
             boot_count: number(annotations::BOOT_COUNT),
             last_index: number(annotations::LAST_INDEX),
         }
+    }
+
+    /// Counts from when the renewal was heard of, by the listener's clock: two machines' clocks are never compared.
+    #[must_use]
+    pub fn heard_at(self, heard: Timestamp) -> Self {
+        let expires = self.renewed.and_then(|_| heard.checked_add(self.duration).ok());
+        Self { expires, ..self }
     }
 
     /// A Lease that was never renewed is not alive.

@@ -24,6 +24,7 @@ pub mod view;
 
 pub use action::{Action, Decision, Effect, Event, Guard};
 pub use decide::decide;
+pub use drift::is_as_wanted;
 pub use malformed::{MalformedStatus, malformed};
 pub use object::{Kind, Object, ObjectKey};
 pub use reason::{Reason, Severity};

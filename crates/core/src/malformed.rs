@@ -30,6 +30,20 @@ pub fn malformed(error: &str, generation: Option<i64>, known: Vec<Condition>, no
         observed_generation: generation,
     };
     conditions::set(&mut conditions, verdict, now);
+    // Nobody looks at the members any more, so what was true of them may not be.
+    for type_ in [ConditionType::Ready, ConditionType::AllMembersReady] {
+        if type_ != ConditionType::Ready && conditions::find(&conditions, type_).is_none() {
+            continue;
+        }
+        let verdict = Verdict {
+            type_,
+            status: None,
+            reason: Reason::SpecInvalid.as_str(),
+            message: Reason::SpecInvalid.sentence().to_owned(),
+            observed_generation: generation,
+        };
+        conditions::set(&mut conditions, verdict, now);
+    }
     MalformedStatus {
         observed_generation: generation,
         phase: ClusterPhase::Invalid,
@@ -50,5 +64,21 @@ mod tests {
         assert_eq!((&patch["phase"], &patch["reason"]), (&"Invalid".into(), &"SpecInvalid".into()));
         assert_eq!(patch["conditions"][0]["type"], "Degraded");
         assert_eq!(patch.as_object().unwrap().len(), 5, "nothing else, above all no latch");
+    }
+
+    #[test]
+    fn a_cluster_that_nobody_looks_at_is_not_called_ready() {
+        let mut known = Vec::new();
+        let verdict = Verdict {
+            type_: ConditionType::Ready,
+            status: Some(true),
+            reason: Reason::Quorate.as_str(),
+            message: String::new(),
+            observed_generation: None,
+        };
+        conditions::set(&mut known, verdict, Timestamp::UNIX_EPOCH);
+        let status = malformed("spec.replicas: expected a number", Some(3), known, Timestamp::UNIX_EPOCH);
+        let ready = conditions::find(&status.conditions, ConditionType::Ready).unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "SpecInvalid"));
     }
 }

@@ -43,6 +43,7 @@ reasons! {
     AllMembersReady, Normal, "all members are ready";
     NotAllMembersReady, Warning, "not all members are ready";
     NotFormed, Normal, "the cluster has not been formed yet";
+    ServiceMissing, Normal, "the Service for clients does not exist, so nobody finds the members";
     NoMembersWanted, Normal, "spec.replicas is 0, so there are no members; the volumes stay";
     BackupsOff, Normal, "backups are off because spec.backup is not set";
     Settled, Normal, "everything is as the spec says";
@@ -61,6 +62,8 @@ reasons! {
     ObjectChanged, Normal, "an object of the cluster was not as it should be and is put right";
     ObjectSuperfluous, Normal, "an object of a member that is not part of the cluster is removed";
     CertificateMissing, Normal, "a certificate did not exist and is issued";
+    SecretTaken, Warning, "a Secret of a needed name does not belong to this EtcdCluster and is left alone; remove it or choose another name";
+    AuthorityLost, Warning, "the Secret of a certificate authority is gone; members that run would not trust a new one, so none is made: put the Secret back, or delete the EtcdCluster and create it again on its volumes";
 
     // Forming the cluster.
     WaitingForReports, Normal, "every member must report its data directory before any may start empty";
@@ -80,6 +83,10 @@ reasons! {
     MemberUnknown, Warning, "nobody has heard from the member lately";
     LeaderElected, Normal, "the members have a new leader";
     MemberDataLost, Warning, "a member of a formed cluster has no usable data and must be replaced, which is not supported yet";
+    MemberFenced, Warning, "a member's data is older than what it is known to have had, or is not its own, so it does not start; a human must look at its volume";
+    MemberOfAnotherCluster, Warning, "a member holds the data of another cluster; a human must look at its volume";
+    MemberUnreadable, Warning, "an EtcdMember cannot be read; once it is deleted, it is made again";
+    AlarmRaised, Warning, "etcd has raised an alarm: with NOSPACE it refuses writes until space is freed and the alarm is disarmed, with CORRUPT the members' data differs";
     MemberStuck, Warning, "the member has not been ready for longer than spec.recovery.notReadyGracePeriod; its pod is restarted";
 
     // Deleting.

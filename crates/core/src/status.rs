@@ -48,7 +48,10 @@ pub(crate) fn of(context: &Context<'_>, plan: &Plan, defects: &[SpecError]) -> E
         ..carried_over(context.view)
     };
     let service = context.view.object(Kind::Service, &names::client_service(context.name));
-    let health = Health { ready, size, formed: context.is_formed() && service.is_some() };
+    let served_before = context.status().and_then(|status| status.phase).is_some_and(|phase| {
+        matches!(phase, ClusterPhase::Running | ClusterPhase::Degraded | ClusterPhase::QuorumLost)
+    });
+    let health = Health { ready, size, formed: context.is_formed(), reachable: service.is_some(), served_before };
     set_phase(&mut status, &health, plan);
     for verdict in verdicts(&health, plan, defects) {
         set(context.view, &mut status, verdict, context.now);
@@ -66,10 +69,12 @@ pub(crate) fn invalid(view: &View, defects: &[SpecError], now: Timestamp) -> Etc
     status.message = Some(message.clone());
     let degraded = (ConditionType::Degraded, Some(true), Reason::SpecInvalid, message);
     set(view, &mut status, degraded, now);
-    if conditions::find(&status.conditions, ConditionType::Ready).is_none() {
-        let sentence = Reason::NotFormed.sentence().to_owned();
-        set(view, &mut status, (ConditionType::Ready, Some(false), Reason::NotFormed, sentence), now);
-    }
+    // Nobody looks at the members of a cluster that was formed any more, so what they said last is not the truth.
+    let ready = match status.latch {
+        Some(_) => (ConditionType::Ready, None, Reason::SpecInvalid, Reason::SpecInvalid.sentence().to_owned()),
+        None => (ConditionType::Ready, Some(false), Reason::NotFormed, Reason::NotFormed.sentence().to_owned()),
+    };
+    set(view, &mut status, ready, now);
     status
 }
 
@@ -87,8 +92,12 @@ pub(crate) fn deleting(view: &View, now: Timestamp) -> EtcdClusterStatus {
 struct Health {
     ready: usize,
     size: usize,
-    /// It has had a quorum, and there is a Service through which it can be reached.
+    /// It has had a quorum.
     formed: bool,
+    /// There is a Service through which clients find it.
+    reachable: bool,
+    /// It has been formed and reachable at some time.
+    served_before: bool,
 }
 
 type Judgement = (ConditionType, Option<bool>, Reason, String);
@@ -107,7 +116,7 @@ fn set_phase(status: &mut EtcdClusterStatus, health: &Health, plan: &Plan) {
 }
 
 fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
-    let Health { ready, size, formed } = *health;
+    let Health { ready, size, formed, reachable, served_before } = *health;
     let counted = format!("{ready} of {size} members are ready");
     let note = plan.notes.last();
     // A warning says more than the count.
@@ -118,6 +127,11 @@ fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
     };
     if size == 0 {
         return (ClusterPhase::Hibernated, Reason::NoMembersWanted, Reason::NoMembersWanted.sentence().to_owned());
+    }
+    if formed && !reachable && quorum::is_quorate(ready, size) {
+        let phase = if served_before { ClusterPhase::Degraded } else { ClusterPhase::Forming };
+        let (reason, message) = say(Reason::ServiceMissing, Reason::ServiceMissing.sentence().to_owned());
+        return (phase, reason, message);
     }
     if formed {
         let (phase, (reason, message)) = match ready {
@@ -134,7 +148,7 @@ fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
         };
         return (phase, reason, message);
     }
-    match note {
+    match warning.or(note) {
         Some(Note { reason, detail }) => {
             let forming = [
                 Reason::WaitingForMembers,
@@ -151,13 +165,14 @@ fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
 }
 
 fn verdicts(health: &Health, plan: &Plan, defects: &[SpecError]) -> Vec<Judgement> {
-    let Health { ready, size, formed } = *health;
+    let Health { ready, size, formed, reachable, .. } = *health;
     let counted = format!("{ready} of {size} members are ready");
     let sentence = |reason: Reason| reason.sentence().to_owned();
     let serving = match (size, formed) {
         (0, _) => (Some(false), Reason::NoMembersWanted, sentence(Reason::NoMembersWanted)),
         (_, false) => (Some(false), Reason::NotFormed, sentence(Reason::NotFormed)),
-        _ if quorum::is_quorate(ready, size) => (Some(true), Reason::Quorate, counted.clone()),
+        _ if quorum::is_quorate(ready, size) && reachable => (Some(true), Reason::Quorate, counted.clone()),
+        _ if quorum::is_quorate(ready, size) => (Some(false), Reason::ServiceMissing, sentence(Reason::ServiceMissing)),
         _ => (Some(false), Reason::QuorumLost, format!("{counted}, {} are needed to serve", quorum::quorum(size))),
     };
     let all = if ready == size && size > 0 {
@@ -171,13 +186,18 @@ fn verdicts(health: &Health, plan: &Plan, defects: &[SpecError]) -> Vec<Judgemen
     } else {
         (Some(true), Reason::Working, sentence(Reason::Working))
     };
-    let degraded = match (defects.first(), plan.notes.iter().find(|note| note.reason.severity() == Severity::Warning)) {
+    let warnings = plan.notes.iter().filter(|note| note.reason.severity() == Severity::Warning).collect::<Vec<_>>();
+    let degraded = match (defects.first(), warnings.first()) {
         (Some(_), _) => {
             let unsupported = defects.iter().all(|defect| matches!(defect, SpecError::NotYet { .. }));
             let reason = if unsupported { Reason::ChangeNotSupportedYet } else { Reason::SpecInvalid };
-            (Some(true), reason, defects.iter().map(SpecError::to_string).collect::<Vec<_>>().join("; "))
+            let said = defects.iter().map(SpecError::to_string).chain(warnings.iter().map(|note| note.detail.clone()));
+            (Some(true), reason, said.collect::<Vec<_>>().join("; "))
         }
-        (None, Some(note)) => (Some(true), note.reason, note.detail.clone()),
+        (None, Some(first)) => {
+            let said = warnings.iter().map(|note| note.detail.as_str()).collect::<Vec<_>>();
+            (Some(true), first.reason, said.join("; "))
+        }
         (None, None) => (Some(false), Reason::AsExpected, sentence(Reason::AsExpected)),
     };
     let judged = |type_: ConditionType, (state, reason, message): (Option<bool>, Reason, String)| {
@@ -204,17 +224,25 @@ fn oldest_version(members: &[quorate_api::status::MemberStatus]) -> Option<Strin
 }
 
 fn certificates(context: &Context<'_>) -> Option<CertificateStatus> {
-    let first_end = context.view.certificates.values().map(|fact| fact.not_after).min()?;
+    let first_end = context.view.certificates.values().filter_map(|fact| fact.not_after).min()?;
     Some(CertificateStatus { not_after: Time(first_end) })
 }
 
 /// What the spec says and the cluster does not do yet.
 fn pending(context: &Context<'_>, defects: &[SpecError]) -> Vec<PendingChange> {
-    let refused = defects.iter().map(|defect| PendingChange {
-        field: defect.field().to_owned(),
-        reason: format!("{defect}; the previous value stays in effect"),
-    });
-    refused.chain(rollout(context)).collect()
+    let mut pending = Vec::<PendingChange>::new();
+    // Fields are the keys of the list: a second entry of the same field would make the whole status unwritable.
+    for defect in defects {
+        match pending.iter_mut().find(|change| change.field == defect.field()) {
+            Some(change) => change.reason = format!("{defect}; {}", change.reason),
+            None => pending.push(PendingChange {
+                field: defect.field().to_owned(),
+                reason: format!("{defect}; the previous value stays in effect"),
+            }),
+        }
+    }
+    pending.extend(rollout(context));
+    pending
 }
 
 /// Members whose pods are older than the present template.

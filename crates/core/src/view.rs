@@ -1,12 +1,12 @@
 //! All that one pass may know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use quorate_api::{EtcdCluster, EtcdMember, defaults};
+use quorate_api::{EtcdCluster, EtcdMember, defaults, names};
 
 use crate::object::{Kind, Object, ObjectKey};
 
@@ -18,10 +18,17 @@ pub struct View {
     /// Objects with the cluster's label or with a name that the cluster needs.
     pub objects: BTreeMap<ObjectKey, Object>,
     pub pods: BTreeMap<String, PodFact>,
-    /// Volume claims with the cluster's label.
+    /// Volume claims with the cluster's label, also those of others.
     pub claims: BTreeMap<String, ClaimFact>,
     /// Secrets that hold certificates of the cluster. Never their content.
     pub certificates: BTreeMap<String, CertificateFact>,
+    /// Secrets that have a name the cluster needs and belong to somebody else.
+    pub taken_secrets: BTreeSet<String>,
+    /// EtcdMembers that exist and cannot be read, and why.
+    pub unreadable_members: BTreeMap<String, String>,
+    /// When each member's Lease was last seen to be renewed, by the operator's own clock. Without an entry the time that
+    /// the member wrote counts.
+    pub heard: BTreeMap<String, Timestamp>,
 }
 
 /// What the operator was told at its start.
@@ -49,6 +56,9 @@ pub struct PodFact {
     pub uid: String,
     pub ready: bool,
     pub terminating: bool,
+    pub created: Option<Timestamp>,
+    /// Whether a controller looks after it. One that was orphaned by hand is nobody's to wait for.
+    pub controlled: bool,
     /// Revision of the StatefulSet's template that it was made from.
     pub revision: Option<String>,
 }
@@ -61,6 +71,8 @@ impl From<&Pod> for PodFact {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
             terminating: pod.metadata.deletion_timestamp.is_some(),
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            controlled: pod.metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true)),
             revision: label("controller-revision-hash"),
         }
     }
@@ -73,12 +85,12 @@ pub struct ClaimFact {
     pub terminating: bool,
 }
 
-/// A Secret with a certificate, as its annotations describe it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A Secret with a certificate, as its annotations describe it. A hand may have removed them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFact {
-    pub serial: String,
-    pub not_before: Timestamp,
-    pub not_after: Timestamp,
+    pub serial: Option<String>,
+    pub not_before: Option<Timestamp>,
+    pub not_after: Option<Timestamp>,
 }
 
 impl View {
@@ -90,7 +102,18 @@ impl View {
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            taken_secrets: BTreeSet::new(),
+            unreadable_members: BTreeMap::new(),
+            heard: BTreeMap::new(),
         }
+    }
+
+    /// The claims of members' volumes, with their ordinals. Others may carry the label too.
+    pub fn member_claims(&self) -> impl Iterator<Item = (i32, &str, &ClaimFact)> {
+        let cluster = self.cluster.metadata.name.as_deref().unwrap_or_default();
+        self.claims
+            .iter()
+            .filter_map(move |(name, claim)| Some((names::claim_ordinal(cluster, name)?, name.as_str(), claim)))
     }
 
     pub fn insert(&mut self, object: impl Into<Object>) {

@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Po
 use kube::{Api, Client, Resource, ResourceExt};
 use quorate_api::names::{VOLUMES_FINALIZER, labels};
 use quorate_api::{EtcdCluster, EtcdClusterStatus, EtcdMember};
-use quorate_core::{Action, Decision, Effect, Guard, Kind, Object, ObjectKey, Reason};
+use quorate_core::{Action, Decision, Effect, Guard, Kind, Object, ObjectKey, Reason, is_as_wanted};
 use serde_json::{Map, Value, json};
 
 use crate::election::Claim;
@@ -73,7 +73,12 @@ impl Actor<'_> {
             }
             Effect::RestartPod { name, guard } => {
                 let api = Api::<Pod>::namespaced(self.client.clone(), &self.namespace());
-                self.delete(&api, name, guard, &action.target()).await
+                let target = action.target();
+                let Some(pod) = within(&format!("read {target}"), api.get_opt(name)).await? else { return Ok(()) };
+                if !guard::holds_for_pod(guard, &pod) {
+                    return Err(Error::Outdated { what: target });
+                }
+                self.delete_found(&api, name, pod.metadata, &target).await
             }
             Effect::DeleteClaim { name, guard } => {
                 let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace());
@@ -109,6 +114,7 @@ impl Actor<'_> {
                 within(&what, api.patch(&name, &PatchParams::default(), &only_ours)).await?;
                 within(&what, api.patch(&name, &params, &patch)).await.map(|_| ())
             }
+            Ok(applied) if reason == Reason::ObjectChanged => remove_additions(&api, object, &applied, &what).await,
             result => result.map(|_| ()),
         }
     }
@@ -125,7 +131,14 @@ impl Actor<'_> {
         if !guard::holds(guard, cluster.as_ref(), Some(&found.metadata)) {
             return Err(Error::Outdated { what: target.to_owned() });
         }
-        let ObjectMeta { uid, resource_version, .. } = found.metadata;
+        self.delete_found(api, name, found.metadata, target).await
+    }
+
+    async fn delete_found<K>(&self, api: &Api<K>, name: &str, found: ObjectMeta, target: &str) -> Result<(), Error>
+    where
+        K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        let ObjectMeta { uid, resource_version, .. } = found;
         let params =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::background() };
         match within(&format!("delete {target}"), api.delete(name, &params)).await {
@@ -178,6 +191,31 @@ pub fn is_written(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> bool {
     cluster.status.as_ref().is_some_and(|before| before == status || as_written(before) == as_written(status))
 }
 
+/// Apply leaves alone what others have added to a list whose items have keys: containers, volumes, variables, ports. A
+/// merge patch replaces lists as a whole.
+async fn remove_additions(
+    api: &Api<DynamicObject>,
+    wanted: &Object,
+    applied: &DynamicObject,
+    what: &str,
+) -> Result<(), Error> {
+    let is_current = serde_json::to_value(applied).is_ok_and(|applied| is_as_wanted(wanted, &applied));
+    let Some(patch) = whole_lists(wanted, applied).filter(|_| !is_current) else { return Ok(()) };
+    let params = PatchParams { field_manager: Some(labels::MANAGER.to_owned()), ..PatchParams::default() };
+    within(what, api.patch(wanted.name(), &params, &Patch::Merge(patch))).await.map(|_| ())
+}
+
+fn whole_lists(wanted: &Object, applied: &DynamicObject) -> Option<Value> {
+    let Ok(Value::Object(mut patch)) = serde_json::to_value(wanted) else { return None };
+    patch.remove("status");
+    patch.insert("metadata".to_owned(), json!({ "resourceVersion": applied.metadata.resource_version }));
+    // It cannot be changed, and comes back with defaults filled in.
+    if let Some(Value::Object(spec)) = patch.get_mut("spec") {
+        spec.remove("volumeClaimTemplates");
+    }
+    Some(Value::Object(patch))
+}
+
 /// Removes the tickets that somebody else has put beside ours. Apply leaves them where they are, and two are not valid.
 fn only_this_ticket(member: &Object) -> Value {
     let mut tickets: Map<String, Value> = ["bootstrap", "join", "restore", "resume", "hold"]
@@ -192,7 +230,8 @@ fn only_this_ticket(member: &Object) -> Value {
     json!({ "spec": { "ticket": Value::Object(tickets) } })
 }
 
-async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+/// A request with a time limit: the client itself waits as long as the connection seems to live.
+pub(crate) async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
     match tokio::time::timeout(DEADLINE, request).await {
         Ok(result) => result.map_err(|source| Error::api(what, source)),
         Err(_) => Err(Error::Deadline { what: what.to_owned(), limit: DEADLINE }),

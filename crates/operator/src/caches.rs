@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 
 use futures::stream::{BoxStream, SelectAll, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -23,7 +24,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::error::Error;
+use crate::renewals::Renewals;
 use crate::wake::{ClusterRef, Facts, LeaseFacts, Version, Wake};
+
+/// The API server ends a watch of Leases after this time, and the watcher begins anew a little later if it does not.
+const LEASE_WATCH_SECONDS: u32 = 30;
 
 /// An EtcdCluster, or what is left of one that cannot be read.
 pub type GuardedCluster = DeserializeGuard<EtcdCluster>;
@@ -40,6 +45,7 @@ pub struct Caches {
     pub role_bindings: Store<RoleBinding>,
     pub services: Store<Service>,
     pub leases: Store<Lease>,
+    pub renewals: Renewals,
     /// A member that cannot be read is the trouble of its own cluster.
     pub members: Store<DeserializeGuard<EtcdMember>>,
     pub stateful_sets: Store<StatefulSet>,
@@ -57,13 +63,15 @@ impl Caches {
         let mut wakes = Wakes::new();
         let (counter, unfilled) = watch::channel(0);
         let scope = Scope { client, namespace, unfilled: counter };
+        let renewals = Renewals::default();
         let caches = Self {
-            clusters: scope.watch(&mut wakes, watcher::Config::default(), ClusterRef::itself, version),
+            clusters: scope.watch(&mut wakes, watcher::Config::default(), ClusterRef::itself, version, |_| ()),
             service_accounts: scope.watch_owned(&mut wakes, version),
             roles: scope.watch_owned(&mut wakes, version),
             role_bindings: scope.watch_owned(&mut wakes, version),
             services: scope.watch_owned(&mut wakes, version),
-            leases: scope.watch_owned(&mut wakes, LeaseFacts::of),
+            leases: scope.watch_leases(&mut wakes, renewals.clone()),
+            renewals,
             members: scope.watch_owned(&mut wakes, version),
             stateful_sets: scope.watch_owned(&mut wakes, version),
             budgets: scope.watch_owned(&mut wakes, version),
@@ -103,7 +111,14 @@ impl Scope<'_> {
             + 'static,
         F: Facts + Send + 'static,
     {
-        self.watch(wakes, watcher::Config::default().labels(labels::CLUSTER), ClusterRef::by_label, facts)
+        self.watch(wakes, watcher::Config::default().labels(labels::CLUSTER), ClusterRef::by_label, facts, |_| ())
+    }
+
+    /// Silence means something here: a connection that died without a word is to be noticed soon.
+    fn watch_leases(&self, wakes: &mut Wakes, renewals: Renewals) -> Store<Lease> {
+        let config = watcher::Config::default().labels(labels::CLUSTER).timeout(LEASE_WATCH_SECONDS);
+        let hear = move |event: &watcher::Event<Lease>| renewals.on(event, Timestamp::now());
+        self.watch(wakes, config, ClusterRef::by_label, LeaseFacts::of, hear)
     }
 
     fn watch<K, F>(
@@ -112,6 +127,7 @@ impl Scope<'_> {
         config: watcher::Config,
         cluster: fn(&ObjectMeta) -> Option<ClusterRef>,
         facts: fn(&K) -> F,
+        hear: impl Fn(&watcher::Event<K>) + Send + 'static,
     ) -> Store<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -137,6 +153,7 @@ impl Scope<'_> {
             .modify(|object| object.meta_mut().managed_fields = None)
             .reflect(writer)
             .map_ok(move |event| {
+                hear(&event);
                 if matches!(event, watcher::Event::InitDone)
                     && let Some(unfilled) = unfilled.take()
                 {

@@ -15,7 +15,7 @@ use quorate_api::EtcdCluster;
 use quorate_core::view::Platform;
 use quorate_core::{Decision, View, decide};
 
-use crate::act::{Actor, is_written};
+use crate::act::{Actor, is_written, within};
 use crate::caches::{Caches, GuardedCluster, Wakes};
 use crate::election::Claim;
 use crate::error::{Error, chain};
@@ -32,6 +32,8 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(1);
+/// Each request has its own limit; this is for all of them together.
+const LONGEST_PASS: Duration = Duration::from_mins(1);
 /// A requeue for a moment in the past, or right now, would spin.
 const SOONEST: Duration = Duration::from_millis(100);
 
@@ -110,7 +112,7 @@ fn log(result: &Outcome) {
 async fn pass(object: Arc<GuardedCluster>, operator: Arc<Operator>) -> Result<Requeue, Error> {
     let started = tokio::time::Instant::now();
     let result = match &object.0 {
-        Ok(cluster) => Box::pin(reconcile(cluster, &operator)).await,
+        Ok(cluster) => in_time(Box::pin(reconcile(cluster, &operator))).await,
         Err(InvalidObject { error, metadata }) => malformed::report(&operator.client, &operator.claim, metadata, error)
             .await
             .map(|changed| (changed, LAST_RETRY)),
@@ -134,6 +136,12 @@ async fn pass(object: Arc<GuardedCluster>, operator: Arc<Operator>) -> Result<Re
     }
 }
 
+/// A pass that hangs would be the last of its cluster: there is only one at a time.
+async fn in_time<T>(pass: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = Error::Deadline { what: "finish a pass".to_owned(), limit: LONGEST_PASS };
+    tokio::time::timeout(LONGEST_PASS, pass).await.unwrap_or(Err(late))
+}
+
 /// Returns whether anything was written, and when to look again.
 async fn reconcile(cluster: &EtcdCluster, operator: &Operator) -> Result<(bool, Duration), Error> {
     operator.caches.filled().await?;
@@ -144,14 +152,19 @@ async fn reconcile(cluster: &EtcdCluster, operator: &Operator) -> Result<(bool, 
         return Ok((false, wait(decision.requeue)));
     }
     let api = Api::<EtcdCluster>::namespaced(operator.client.clone(), &cluster.namespace().unwrap_or_default());
-    let live = api.get_opt(&cluster.name_any()).await.map_err(|source| Error::api("read the EtcdCluster", source))?;
+    let live = within("read the EtcdCluster", api.get_opt(&cluster.name_any())).await?;
     let Some(live) = live else {
         operator.certificates.forget(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
         return Ok((false, LAST_RETRY));
     };
     let (mut view, _) = look(live, operator).await?;
     observe::add_unlabelled(&operator.client, &mut view).await?;
-    let decision = decide(&view, Timestamp::now());
+    let mut decision = decide(&view, Timestamp::now());
+    let doubtful = observe::doubtful(&view, &decision);
+    if !doubtful.is_empty() {
+        observe::confirm(&operator.client, &operator.caches.renewals, &mut view, &doubtful).await?;
+        decision = decide(&view, Timestamp::now());
+    }
     if is_settled(&view, &decision) {
         return Ok((false, wait(decision.requeue)));
     }
@@ -212,6 +225,13 @@ mod tests {
     fn retries_slow_down_and_never_stop() {
         let delays = [0, 1, 2, 10, u32::MAX].map(retry_delay);
         assert_eq!(delays.map(|delay| delay.as_secs()), [1, 2, 4, 60, 60]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_that_hangs_ends_and_is_tried_again() {
+        let result = in_time(std::future::pending::<Result<(), Error>>()).await;
+        assert!(matches!(result, Err(Error::Deadline { .. })), "{result:?}");
+        assert!(!result.unwrap_err().is_expected(), "with a growing pause");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! says the same.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::error::chain;
 
 const QUEUE: usize = 256;
+const DEADLINE: Duration = Duration::from_secs(15);
 /// The longest note that the API accepts.
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_ACTION: usize = 128;
@@ -33,8 +35,13 @@ impl Events {
         let (queue, mut waiting) = mpsc::channel::<(Event, ObjectReference)>(QUEUE);
         tokio::spawn(async move {
             while let Some((event, about)) = waiting.recv().await {
-                if let Err(error) = recorder.publish(&event, &about).await {
-                    tracing::warn!(error = chain(&error), reason = event.reason, "cannot publish an event");
+                // One that hangs would be the last.
+                match tokio::time::timeout(DEADLINE, recorder.publish(&event, &about)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::warn!(error = chain(&error), reason = event.reason, "cannot publish an event");
+                    }
+                    Err(_) => tracing::warn!(reason = event.reason, "cannot publish an event in time"),
                 }
             }
         });

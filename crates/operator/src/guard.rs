@@ -1,9 +1,11 @@
 //! Whether what an action relies on is still true, asked of objects that were read just now.
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::EtcdCluster;
 use quorate_api::status::LatchState;
 use quorate_core::Guard;
+use quorate_core::view::PodFact;
 
 /// Whether the guard needs a fresh look at the EtcdCluster.
 pub fn needs_cluster(guard: &Guard) -> bool {
@@ -16,7 +18,7 @@ pub fn holds(guard: &Guard, cluster: Option<&EtcdCluster>, target: Option<&Objec
     let is_target = |uid: &str| !uid.is_empty() && target.is_some_and(|target| target.uid.as_deref() == Some(uid));
     match guard {
         Guard::None => true,
-        Guard::Uid(uid) => is_target(uid),
+        Guard::Uid(uid) | Guard::PodStillUnready(uid) => is_target(uid),
         Guard::BootstrapOpen { cluster_uid, epoch } => {
             let latch = cluster.and_then(|cluster| cluster.status.as_ref()?.latch.as_ref());
             let open = latch.is_some_and(|latch| latch.state == LatchState::Issued && latch.epoch == *epoch);
@@ -27,6 +29,12 @@ pub fn holds(guard: &Guard, cluster: Option<&EtcdCluster>, target: Option<&Objec
             is_cluster(cluster_uid) && deleting && is_target(object_uid)
         }
     }
+}
+
+/// The same for a pod, whose readiness counts too.
+pub fn holds_for_pod(guard: &Guard, pod: &Pod) -> bool {
+    let must_be_unready = matches!(guard, Guard::PodStillUnready(_));
+    holds(guard, None, Some(&pod.metadata)) && !(must_be_unready && PodFact::from(pod).ready)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod observe;
 pub mod options;
 pub mod pki;
 pub mod probes;
+pub mod renewals;
 pub mod run;
 pub mod secrets;
 pub mod telemetry;

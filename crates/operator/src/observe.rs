@@ -1,21 +1,29 @@
 //! What is, as the core wants to see it.
 
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, Resource, ResourceExt};
 use quorate_api::names::{self, labels};
+use quorate_api::status::{MemberHealth, MemberStatus};
 use quorate_api::{EtcdCluster, EtcdMember};
 use quorate_core::view::{ClaimFact, Platform, PodFact};
-use quorate_core::{Kind, Object, ObjectKey, View};
+use quorate_core::{Decision, Effect, Kind, Object, ObjectKey, View};
 use serde::de::DeserializeOwned;
 
+use crate::act::within;
 use crate::caches::Caches;
 use crate::error::Error;
+use crate::renewals::{Renewals, Source};
 
 /// Most members that a cluster can have; a spec that asks for more is not followed anyway.
 const MOST_MEMBERS: i32 = 7;
@@ -25,13 +33,17 @@ pub fn cached(caches: &Caches, cluster: EtcdCluster, platform: Platform) -> View
     let namespace = cluster.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let mut view = View::new(cluster, platform);
-    let members = labelled(&caches.members, &namespace, &name).into_iter().filter_map(|member| member.0.ok());
-    members.for_each(|member| view.insert(member));
+    for member in labelled(&caches.members, &namespace, &name) {
+        insert_member(&mut view, member);
+    }
     insert_all(&mut view, labelled(&caches.service_accounts, &namespace, &name));
     insert_all(&mut view, labelled(&caches.roles, &namespace, &name));
     insert_all(&mut view, labelled(&caches.role_bindings, &namespace, &name));
     insert_all(&mut view, labelled(&caches.services, &namespace, &name));
-    insert_all(&mut view, labelled(&caches.leases, &namespace, &name));
+    for lease in labelled(&caches.leases, &namespace, &name) {
+        view.heard.extend(caches.renewals.last(&lease).map(|heard| (lease.name_any(), heard)));
+        view.insert(lease);
+    }
     insert_all(&mut view, labelled(&caches.stateful_sets, &namespace, &name));
     insert_all(&mut view, labelled(&caches.budgets, &namespace, &name));
     for pod in labelled(&caches.pods, &namespace, &name) {
@@ -67,16 +79,83 @@ fn insert_all<K: Into<Object>>(view: &mut View, objects: Vec<K>) {
     }
 }
 
+/// A member that cannot be read is there all the same.
+fn insert_member(view: &mut View, member: DeserializeGuard<EtcdMember>) {
+    match member.0 {
+        Ok(member) => view.insert(member),
+        Err(InvalidObject { error, metadata }) => {
+            view.unreadable_members.insert(metadata.name.unwrap_or_default(), error);
+        }
+    }
+}
+
+/// Members of which the caches alone say that they are worse off than the status says, or are to be restarted. A watch
+/// that has died silently looks just like this.
+pub fn doubtful(view: &View, decision: &Decision) -> Vec<String> {
+    let before = view.cluster.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+    let is_worse = |member: &&MemberStatus| {
+        let known = before.iter().find(|known| known.name == member.name);
+        member.status != MemberHealth::Ready && known.is_some_and(|known| known.status != member.status)
+    };
+    let worse = decision.status.members.iter().filter(is_worse).map(|member| member.name.clone());
+    let restarted = decision.actions.iter().filter_map(|action| match &action.effect {
+        Effect::RestartPod { name, .. } => Some(name.clone()),
+        _ => None,
+    });
+    worse.chain(restarted).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Replaces what the caches say about the pods and Leases of some members by what is true now.
+pub async fn confirm(client: &Client, renewals: &Renewals, view: &mut View, members: &[String]) -> Result<(), Error> {
+    let namespace = view.cluster.namespace().unwrap_or_default();
+    let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
+    let leases = Api::<Lease>::namespaced(client.clone(), &namespace);
+    let (pods, leases) = (&pods, &leases);
+    let reads = members.iter().map(|name| async move {
+        let pod = within(&format!("read Pod {name}"), pods.get_opt(name)).await?;
+        let lease = within(&format!("read Lease {name}"), leases.get_opt(name)).await?;
+        Ok::<_, Error>((name, pod, lease))
+    });
+    for (name, pod, lease) in futures::future::try_join_all(reads).await? {
+        match pod {
+            Some(pod) => drop(view.pods.insert(name.clone(), PodFact::from(&pod))),
+            None => drop(view.pods.remove(name)),
+        }
+        match lease {
+            Some(lease) => {
+                let heard = renewals.saw(&lease, Source::Found, Timestamp::now());
+                view.heard.extend(heard.map(|heard| (name.clone(), heard)));
+                view.insert(lease);
+            }
+            None => drop(view.objects.remove(&ObjectKey::new(Kind::Lease, name))),
+        }
+    }
+    Ok(())
+}
+
 /// Adds objects that have a name the cluster needs and are not in the caches: others may own them, or a hand has removed
 /// their label, or our own write has not come back yet.
 pub async fn add_unlabelled(client: &Client, view: &mut View) -> Result<(), Error> {
     let namespace = view.cluster.namespace().unwrap_or_default();
     let missing = needed(&view.cluster).into_iter().filter(|key| !view.objects.contains_key(key));
-    let found = missing.map(|key| read(client, &namespace, key));
-    for object in futures::future::try_join_all(found).await?.into_iter().flatten() {
-        view.insert(object);
-    }
+    let (members, others): (Vec<_>, Vec<_>) = missing.partition(|key| key.kind == Kind::EtcdMember);
+    let members = members.into_iter().filter(|key| !view.unreadable_members.contains_key(&key.name));
+    let members = members.map(|key| read_member(client, &namespace, key));
+    let others = others.into_iter().map(|key| read(client, &namespace, key));
+    let (members, others) =
+        tokio::try_join!(futures::future::try_join_all(members), futures::future::try_join_all(others))?;
+    members.into_iter().flatten().for_each(|member| insert_member(view, member));
+    others.into_iter().flatten().for_each(|object| view.insert(object));
     Ok(())
+}
+
+async fn read_member(
+    client: &Client,
+    namespace: &str,
+    key: ObjectKey,
+) -> Result<Option<DeserializeGuard<EtcdMember>>, Error> {
+    let api = Api::<DeserializeGuard<EtcdMember>>::namespaced(client.clone(), namespace);
+    within(&format!("read {key}"), api.get_opt(&key.name)).await
 }
 
 fn needed(cluster: &EtcdCluster) -> Vec<ObjectKey> {
@@ -119,6 +198,7 @@ where
         + DeserializeOwned
         + Into<Object>,
 {
-    let found = Api::<K>::namespaced(client.clone(), namespace).get_opt(&key.name).await;
-    found.map(|object| object.map(Into::into)).map_err(|source| Error::api(format!("read {key}"), source))
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let found = within(&format!("read {key}"), api.get_opt(&key.name)).await;
+    found.map(|object| object.map(Into::into))
 }

@@ -20,6 +20,10 @@ use crate::writes::{CRASH_VARIABLE, CrashPoint, WriteLayer};
 /// How long passes may take to finish at the end; Kubernetes waits for 30 s.
 const FAREWELL: Duration = Duration::from_secs(20);
 
+/// When a connection counts as dead, also under the first list of a watch, which has no limit of its own. Longer than the
+/// API server keeps a watch open without a word.
+const LONGEST_SILENCE: Duration = Duration::from_secs(310);
+
 /// Runs until told to stop, or until the right to act is lost.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let (stop_sender, stop) = watch::channel(false);
@@ -30,7 +34,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         .with_context(|| format!("cannot listen on port {}", options.http_port))?;
     let probes = tokio::spawn(probes::serve(listener, metrics.clone(), readiness.clone(), stopped(stop.clone())));
 
-    let config = Config::infer().await.context("cannot find a Kubernetes API server")?;
+    let mut config = Config::infer().await.context("cannot find a Kubernetes API server")?;
+    config.read_timeout = Some(LONGEST_SILENCE);
+    config.reset_reader_on_write = true;
     let crash = std::env::var(CRASH_VARIABLE).ok().map(|text| text.parse::<CrashPoint>()).transpose()?;
     let counted = WriteLayer::new(metrics.clone(), crash);
     let client = ClientBuilder::try_from(config.clone())?.with_layer(&counted).build();

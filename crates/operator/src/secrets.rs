@@ -12,11 +12,12 @@ use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use quorate_api::EtcdCluster;
 use quorate_api::names::{annotations, labels, secrets};
-use quorate_api::tls::TlsMode;
 use quorate_core::View;
 use quorate_core::build::certificates::CertificateRequest;
+use quorate_core::validate;
 use quorate_core::view::CertificateFact;
 
+use crate::act::within;
 use crate::error::Error;
 use crate::pki::{self, Authority, Issued};
 
@@ -43,21 +44,28 @@ struct Known {
 }
 
 impl Certificates {
-    /// Adds the certificates that exist to a view.
+    /// Adds the certificates that exist to a view, and the Secrets that are in their place.
     pub async fn add_to(&self, client: &Client, view: &mut View) -> Result<(), Error> {
-        if view.cluster.spec.tls.mode != TlsMode::Managed {
+        // By the spec that is followed: another one may be in effect than the one that is written.
+        if !validate::accept(view).desired.is_some_and(|desired| desired.encrypted) {
             return Ok(());
         }
         let cluster = &view.cluster;
-        let facts = names_of(&cluster.name_any()).into_iter().map(|name| async move {
-            let fact = self.fact(client, cluster, &name).await?;
-            Ok::<_, Error>(fact.map(|fact| (name, fact)))
+        let found = names_of(&cluster.name_any()).into_iter().map(|name| async move {
+            let found = self.find(client, cluster, &name).await?;
+            Ok::<_, Error>((name, found))
         });
-        view.certificates = futures::future::try_join_all(facts).await?.into_iter().flatten().collect();
+        for (name, found) in futures::future::try_join_all(found).await? {
+            match found {
+                Found::Nothing => {}
+                Found::Certificate(fact) => drop(view.certificates.insert(name, fact)),
+                Found::Taken => drop(view.taken_secrets.insert(name)),
+            }
+        }
         Ok(())
     }
 
-    async fn fact(&self, client: &Client, cluster: &EtcdCluster, name: &str) -> Result<Option<CertificateFact>, Error> {
+    async fn find(&self, client: &Client, cluster: &EtcdCluster, name: &str) -> Result<Found, Error> {
         let namespace = cluster.namespace().unwrap_or_default();
         let cluster_uid = cluster.uid().unwrap_or_default();
         let key = (namespace.clone(), name.to_owned());
@@ -65,18 +73,19 @@ impl Certificates {
         let known =
             self.lock().get(&key).filter(|known| known.cluster_uid == cluster_uid && now < known.until).cloned();
         if let Some(known) = known {
-            return Ok(Some(known.fact));
+            return Ok(Found::Certificate(known.fact));
         }
         // The metadata alone: what is in the Secret does not leave the API server.
         let api = Api::<Secret>::namespaced(client.clone(), &namespace);
-        let found =
-            api.get_metadata_opt(name).await.map_err(|source| Error::api(format!("read Secret {name}"), source))?;
-        let fact = found.and_then(|secret| read_fact(&secret.metadata, &cluster_uid));
-        match &fact {
-            Some(fact) => self.lock().insert(key, Known { cluster_uid, fact: fact.clone(), until: now + KNOWN_FOR }),
-            None => self.lock().remove(&key),
+        let found = within(&format!("read Secret {name}"), api.get_metadata_opt(name)).await?;
+        let found = found.map_or(Found::Nothing, |secret| judge(&secret.metadata, &cluster_uid));
+        match &found {
+            Found::Certificate(fact) => {
+                self.lock().insert(key, Known { cluster_uid, fact: fact.clone(), until: now + KNOWN_FOR })
+            }
+            Found::Nothing | Found::Taken => self.lock().remove(&key),
         };
-        Ok(fact)
+        Ok(found)
     }
 
     /// Forgets the Secrets of a cluster that is gone.
@@ -102,17 +111,27 @@ fn names_of(cluster: &str) -> [String; 7] {
     ]
 }
 
-/// What the annotations say, if the Secret belongs to this very cluster. That of an earlier cluster of the same name is
-/// about to be collected and counts as absent.
-fn read_fact(metadata: &ObjectMeta, cluster_uid: &str) -> Option<CertificateFact> {
+/// What there is under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Certificate(CertificateFact),
+    /// Somebody else's, or that of an earlier cluster of the same name, which is about to be collected.
+    Taken,
+}
+
+/// What the annotations say, if the Secret belongs to this very cluster. It is the cluster's also if a hand has removed
+/// them.
+fn judge(metadata: &ObjectMeta, cluster_uid: &str) -> Found {
     if !is_owned_by(metadata, cluster_uid) || metadata.deletion_timestamp.is_some() {
-        return None;
+        return Found::Taken;
     }
     let annotation = |key: &str| metadata.annotations.as_ref()?.get(key);
-    Some(CertificateFact {
-        serial: annotation(annotations::CERTIFICATE_SERIAL)?.clone(),
-        not_before: annotation(annotations::CERTIFICATE_NOT_BEFORE)?.parse().ok()?,
-        not_after: annotation(annotations::CERTIFICATE_NOT_AFTER)?.parse().ok()?,
+    let time = |key: &str| annotation(key)?.parse().ok();
+    Found::Certificate(CertificateFact {
+        serial: annotation(annotations::CERTIFICATE_SERIAL).cloned(),
+        not_before: time(annotations::CERTIFICATE_NOT_BEFORE),
+        not_after: time(annotations::CERTIFICATE_NOT_AFTER),
     })
 }
 
@@ -163,7 +182,7 @@ async fn taken_unless_ours(
     let found = api.get_metadata_opt(name).await.map_err(|source| Error::api(format!("read Secret {name}"), source))?;
     let uid = cluster.uid().unwrap_or_default();
     match found {
-        Some(secret) if read_fact(&secret.metadata, &uid).is_some() => Ok(()),
+        Some(secret) if judge(&secret.metadata, &uid) != Found::Taken => Ok(()),
         Some(_) => Err(Error::SecretTaken { name: name.clone() }),
         None => Err(Error::Outdated { what: format!("Secret {name}") }),
     }
@@ -253,16 +272,24 @@ mod tests {
         let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
         let (serial, not_after) = (issued.serial.clone(), issued.not_after);
         let secret = secret(&cluster("a"), &authority(), issued);
-        let fact = read_fact(&secret.metadata, "a").unwrap();
-        assert_eq!((fact.serial, fact.not_after), (serial, not_after));
+        let Found::Certificate(fact) = judge(&secret.metadata, "a") else { panic!() };
+        assert_eq!((fact.serial, fact.not_after), (Some(serial), Some(not_after)));
         assert!(text(&secret, KEY).starts_with("-----BEGIN PRIVATE KEY-----"));
     }
 
     #[test]
-    fn the_secret_of_an_earlier_cluster_counts_as_absent() {
+    fn a_certificate_whose_annotations_a_hand_removed_is_still_one() {
+        let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
+        let secret = secret(&cluster("a"), &authority(), issued);
+        let bare = ObjectMeta { annotations: None, ..secret.metadata };
+        assert_eq!(judge(&bare, "a"), Found::Certificate(CertificateFact::default()));
+    }
+
+    #[test]
+    fn the_secret_of_an_earlier_cluster_is_in_the_way() {
         let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
         let secret = secret(&cluster("old"), &authority(), issued);
-        assert_eq!(read_fact(&secret.metadata, "new"), None);
-        assert_eq!(read_fact(&ObjectMeta { owner_references: None, ..secret.metadata }, ""), None);
+        assert_eq!(judge(&secret.metadata, "new"), Found::Taken);
+        assert_eq!(judge(&ObjectMeta { owner_references: None, ..secret.metadata }, ""), Found::Taken);
     }
 }

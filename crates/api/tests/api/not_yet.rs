@@ -22,6 +22,7 @@ fn uses() -> Vec<(&'static str, Option<Value>, Value)> {
             "spec.tls.mode CertManager",
             at_creation(json!({ "tls": { "mode": "CertManager", "certManager": { "issuerRef": { "name": "ca" } } } })),
         ),
+        ("spec.storage.ephemeral", at_creation(json!({ "storage": { "ephemeral": {} } }))),
         (
             "spec.maintenance.windows",
             at_creation(json!({ "maintenance": { "windows": [{ "schedule": "0 2 * * 6", "duration": "2h" }] } })),

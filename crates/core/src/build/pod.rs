@@ -32,6 +32,10 @@ pub(super) fn spec(context: &Context<'_>) -> PodSpec {
         service_account_name: Some(member_account(context.name)),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
+        // Said, though they are the defaults, so that a hand that changes them is noticed.
+        host_network: Some(false),
+        host_pid: Some(false),
+        host_ipc: Some(false),
         security_context: Some(pod_security(template.security_context.clone())),
         init_containers: Some(vec![install(context), agent(context)]),
         containers: vec![etcd(context)],

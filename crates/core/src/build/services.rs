@@ -29,6 +29,8 @@ pub(super) fn client(context: &Context<'_>) -> Service {
         metadata: metadata(context, names::client_service(context.name)),
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
+            // Said, though it is the default, so that a hand that changes it is noticed.
+            publish_not_ready_addresses: Some(false),
             selector: Some(selector_labels(context)),
             ports: Some(vec![port("client", context.desired.etcd().client_port)]),
             ..ServiceSpec::default()

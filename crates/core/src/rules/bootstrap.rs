@@ -45,6 +45,11 @@ fn first_step(context: &Context<'_>, plan: &mut Plan) {
         [] => issue_if_all_empty(context, plan),
         // Somebody removed the status while the cluster was being formed.
         _ if is_open(context) => plan.note(Reason::BootstrapClosed, "withdrawing the permission to start empty"),
+        [cluster_id] if !is_agreed(context, with_data.len()) => {
+            let silent = name_those(context, |member| member.data_state().is_none());
+            let detail = format!("waiting for {silent} to report before cluster {cluster_id} goes on");
+            plan.note(Reason::WaitingForReports, detail);
+        }
         [cluster_id] => {
             let epoch = with_data.iter().filter_map(|member| member.data_epoch()).max().unwrap_or(FIRST_EPOCH);
             plan.latch = Some(latch(context, LatchState::Formed, epoch, Some(cluster_id)));
@@ -54,13 +59,26 @@ fn first_step(context: &Context<'_>, plan: &mut Plan) {
     }
 }
 
+/// One volume does not speak for the cluster: a majority does, or all there are.
+fn is_agreed(context: &Context<'_>, with_data: usize) -> bool {
+    quorum::is_quorate(with_data, context.size()) || context.members.iter().all(|member| member.data_state().is_some())
+}
+
 fn issue_if_all_empty(context: &Context<'_>, plan: &mut Plan) {
     let unusable = name_those(context, |member| {
-        matches!(member.data_state(), Some(DataState::Damaged | DataState::Foreign)) || member.has_started()
+        let state = member.data_state();
+        matches!(state, Some(DataState::Damaged | DataState::Foreign | DataState::Fenced)) || member.has_started()
     });
+    let beyond = context.view.member_claims().filter(|(ordinal, ..)| *ordinal >= context.desired.members.get());
+    let beyond = beyond.map(|(_, claim, _)| claim).collect::<Vec<_>>();
     let silent = name_those(context, |member| member.data_state().is_none());
     if !unusable.is_empty() {
         plan.note(Reason::DataNotEmpty, format!("the data of {unusable} must be looked at first"));
+    } else if !beyond.is_empty() {
+        let claims = beyond.join(", ");
+        let detail =
+            format!("volume claims {claims} are of a cluster that had more members; remove them or want as many");
+        plan.note(Reason::DataNotEmpty, detail);
     } else if silent.is_empty() {
         plan.latch = Some(latch(context, LatchState::Issued, FIRST_EPOCH, None));
         plan.note(Reason::BootstrapIssued, "all members are empty and form a new cluster");
@@ -89,9 +107,10 @@ fn second_step(context: &Context<'_>, issued: &Latch, plan: &mut Plan) {
     }
 }
 
-/// Whether some member still holds a ticket to start empty.
+/// Whether some member still holds a ticket to start empty, as one that cannot be read may.
 fn is_open(context: &Context<'_>) -> bool {
-    context.members.iter().any(|member| matches!(member.ticket, Some(Ticket::Bootstrap { .. })))
+    let holds_one = |member: &MemberFacts<'_>| matches!(member.ticket, Some(Ticket::Bootstrap { .. }));
+    context.members.iter().any(holds_one) || !context.view.unreadable_members.is_empty()
 }
 
 /// Whether the time to start empty is over: all have started, or a quorum runs and the rest had their time. Once the

@@ -10,7 +10,7 @@ use quorate_api::storage::RetentionPolicy;
 use super::Plan;
 use crate::action::{Action, Effect, Guard};
 use crate::context::Context;
-use crate::object::{Kind, ObjectKey};
+use crate::object::{Kind, Object, ObjectKey};
 use crate::reason::Reason;
 use crate::view::View;
 
@@ -48,7 +48,13 @@ pub(crate) fn actions(view: &View) -> Vec<Action> {
     };
     let reason = Reason::VolumesGoWithCluster;
     let set = view.object(Kind::StatefulSet, &names::stateful_set(name));
-    if let Some(set) = set.filter(|set| set.owner_uid() == Some(cluster_uid.as_str())) {
+    let is_ours = |set: &&Object| set.owner_uid() == Some(cluster_uid.as_str());
+    let orphaned = set.is_some_and(|set| !is_ours(&set)) || view.pods.values().any(|pod| !pod.controlled);
+    if orphaned {
+        // Pods that a hand has taken from us go on, and need their volumes.
+        return vec![Action::new(Reason::VolumesStay, Effect::RemoveFinalizer)];
+    }
+    if let Some(set) = set {
         let uid = set.metadata().uid.as_deref().unwrap_or_default();
         let key = ObjectKey::new(Kind::StatefulSet, set.name());
         let delete = Action::new(reason, Effect::Delete { key, guard: deleting(uid) });
@@ -57,13 +63,13 @@ pub(crate) fn actions(view: &View) -> Vec<Action> {
     if !view.pods.is_empty() {
         return Vec::new();
     }
-    if view.claims.is_empty() {
+    if view.member_claims().next().is_none() {
         return vec![Action::new(reason, Effect::RemoveFinalizer)];
     }
-    let remaining = view.claims.iter().filter(|(_, claim)| !claim.terminating);
+    let remaining = view.member_claims().filter(|(.., claim)| !claim.terminating);
     remaining
-        .map(|(name, claim)| {
-            Action::new(reason, Effect::DeleteClaim { name: name.clone(), guard: deleting(&claim.uid) })
+        .map(|(_, name, claim)| {
+            Action::new(reason, Effect::DeleteClaim { name: name.to_owned(), guard: deleting(&claim.uid) })
         })
         .collect()
 }

@@ -1,12 +1,13 @@
 //! The rules, one file each, in the order in which they are asked. The first that stops ends the pass.
 
+mod attention;
 pub(crate) mod bootstrap;
 mod certificates;
 pub(crate) mod delete;
 mod ownership;
 mod pause;
 mod repair;
-mod restart;
+pub(crate) mod restart;
 
 use std::ops::ControlFlow;
 
@@ -43,6 +44,7 @@ type Rule = fn(&Context<'_>, &mut Plan) -> ControlFlow<()>;
 
 /// Deleting outranks pausing: it is the later and clearer wish.
 const RULES: &[Rule] = &[
+    attention::rule,
     pause::rule,
     ownership::rule,
     delete::keep_volumes_in_reach,

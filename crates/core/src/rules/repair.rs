@@ -16,6 +16,7 @@ use crate::reason::Reason;
 pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
     for wanted in build::objects(context) {
         let reason = match context.view.objects.get(&wanted.key()) {
+            None if is_unreadable(context, &wanted) => continue,
             None => Reason::ObjectMissing,
             // It comes back on its own once the old one is gone.
             Some(actual) if actual.is_terminating() => continue,
@@ -27,6 +28,11 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
     }
     plan.actions.extend(superfluous(context));
     ControlFlow::Continue(())
+}
+
+/// It is there, and what it says is not known: it is left alone.
+fn is_unreadable(context: &Context<'_>, wanted: &Object) -> bool {
+    wanted.kind() == Kind::EtcdMember && context.view.unreadable_members.contains_key(wanted.name())
 }
 
 /// A ticket to start empty is worth nothing if the latch has moved since it was viewed.

@@ -1,13 +1,15 @@
 //! The members as the status shows them, from pods and Leases.
 //!
 //! A member is `Ready` while its pod is ready and its Lease is renewed, `NotReady` if its pod is not ready, and `Unknown`
-//! if only the Lease has run out. `Unknown` turns into `NotReady` after a grace period, and is never taken for dead.
+//! if only the Lease has run out. `Unknown` turns into `NotReady` after a grace period, and is never taken for dead. One
+//! that serves another cluster's data is `NotReady`, however well it does.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quorate_api::status::{MemberHealth, MemberReason, MemberRole, MemberStatus};
 
 use crate::context::{Context, MemberFacts};
+use crate::rules::restart;
 
 /// All members, by ordinal.
 pub(crate) fn observe(context: &Context<'_>) -> Vec<MemberStatus> {
@@ -46,6 +48,9 @@ fn health(
     let pod_ready = member.pod.is_some_and(|pod| pod.ready && !pod.terminating);
     if !pod_ready {
         return (MemberHealth::NotReady, MemberReason::PodNotReady);
+    }
+    if context.is_stranger(member) {
+        return (MemberHealth::NotReady, MemberReason::OtherCluster);
     }
     if member.heartbeat.is_alive(context.now) {
         return (MemberHealth::Ready, MemberReason::LeaseSucceeded);
@@ -87,7 +92,7 @@ pub(crate) fn next_change(context: &Context<'_>) -> Option<SignedDuration> {
     let deadlines = observed.iter().zip(&context.members).filter_map(|(status, facts)| match status.status {
         MemberHealth::Ready => facts.heartbeat.expires,
         MemberHealth::Unknown => status.last_transition_time.0.checked_add(context.desired.unknown_grace).ok(),
-        MemberHealth::NotReady => status.last_transition_time.0.checked_add(context.desired.not_ready_grace).ok(),
+        MemberHealth::NotReady => restart::stuck_since(status, facts).checked_add(context.desired.not_ready_grace).ok(),
     });
     deadlines.map(|at| at.duration_since(context.now)).filter(|left| *left > SignedDuration::ZERO).min()
 }

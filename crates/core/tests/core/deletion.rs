@@ -65,6 +65,39 @@ fn volumes_of_a_cluster_that_is_not_being_deleted_after_all_are_not_touched() {
 }
 
 #[test]
+fn claims_of_others_that_carry_the_label_stay() {
+    let mut world = running(1);
+    world.cluster.spec.storage.retention.on_delete = RetentionPolicy::Delete;
+    settle(&mut world);
+    let claim = world.claims["data-etcd-0"].clone();
+    world.claims.insert("results-of-a-job".to_owned(), claim);
+    world.delete_cluster();
+    for _ in 0..4 {
+        world.operate(None);
+    }
+    assert_eq!(world.claims.keys().collect::<Vec<_>>(), ["results-of-a-job"]);
+    assert_eq!(world.cluster.metadata.finalizers, None, "nor does the cluster wait for them");
+}
+
+#[test]
+fn what_a_hand_has_orphaned_keeps_its_volumes_and_does_not_hold_the_cluster() {
+    let mut world = running(1);
+    world.cluster.spec.storage.retention.on_delete = RetentionPolicy::Delete;
+    settle(&mut world);
+    world.delete_cluster();
+    let set = ObjectKey::new(Kind::StatefulSet, "etcd");
+    let mut without_owner = world.clone();
+    without_owner.objects.get_mut(&set).unwrap().metadata_mut().owner_references = None;
+    let mut without_set = world.clone();
+    without_set.objects.remove(&set);
+    without_set.pods.values_mut().for_each(|pod| pod.controlled = false);
+    for mut world in [without_owner, without_set] {
+        world.operate(None);
+        assert_eq!((world.cluster.metadata.finalizers, world.claims.len(), world.pods.len()), (None, 1, 1));
+    }
+}
+
+#[test]
 fn a_change_of_mind_before_the_end_keeps_the_volumes() {
     let mut world = running(1);
     world.cluster.spec.storage.retention.on_delete = RetentionPolicy::Delete;

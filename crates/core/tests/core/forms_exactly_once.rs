@@ -182,6 +182,83 @@ fn a_single_old_volume_is_enough_to_forbid_a_new_cluster() {
 }
 
 #[test]
+fn one_volume_does_not_speak_for_a_cluster_whose_other_members_are_silent() {
+    let mut world = running(3);
+    let cluster_id = status(&world).cluster_id.clone();
+    world.recreate();
+    world.operate(None);
+    world.schedule();
+    world.run_agent("etcd-0");
+    let decision = world.operate(None);
+    assert_eq!((world.latch_state(), decision.status.reason.as_deref()), (None, Some("WaitingForReports")));
+    assert!(decision.status.message.unwrap().contains("etcd-1, etcd-2"));
+    world.run_agent("etcd-1");
+    world.operate(None);
+    assert_eq!(world.latch_state(), Some(LatchState::Formed), "a majority is enough");
+    assert_eq!(status(&world).cluster_id, cluster_id);
+}
+
+#[test]
+fn no_new_cluster_is_formed_beside_the_volumes_of_a_larger_one() {
+    let mut world = running(3);
+    world.volumes.insert("etcd-0".to_owned(), crate::sim::Volume::default());
+    world.cluster.spec.replicas = 1;
+    world.recreate();
+    settle(&mut world);
+    assert_eq!((world.latch_state(), world.starts.len()), (None, 0));
+    says(status(&world), Degraded, "True", "DataNotEmpty");
+    assert!(status(&world).message.as_ref().unwrap().contains("data-etcd-1, data-etcd-2"));
+    world.claims.retain(|name, _| name == "data-etcd-0");
+    settle(&mut world);
+    assert_eq!(status(&world).phase, Some(ClusterPhase::Running));
+}
+
+#[test]
+fn a_member_of_another_cluster_is_not_counted_and_not_restarted() {
+    let mut world = running(3);
+    world.kill_pod("etcd-2");
+    world.volumes.get_mut("etcd-2").unwrap().data.as_mut().unwrap().cluster_id = "other".to_owned();
+    let member = world.objects.get_mut(&ObjectKey::new(Kind::EtcdMember, "etcd-2")).unwrap();
+    let Object::EtcdMember(member) = member else { panic!() };
+    member.status = None;
+    settle(&mut world);
+    // A single member of its own cluster serves by itself.
+    let mut actions = 0;
+    for _ in 0..150 {
+        world.advance(seconds(3));
+        world.run_etcd();
+        world.pods.get_mut("etcd-2").unwrap().ready = true;
+        let renewed = world.now;
+        let Some(Object::Lease(lease)) = world.objects.get_mut(&ObjectKey::new(Kind::Lease, "etcd-2")) else {
+            panic!()
+        };
+        lease.spec.as_mut().unwrap().renew_time.as_mut().unwrap().0 = renewed;
+        actions += world.operate(None).actions.len();
+    }
+    assert_eq!(actions, 0);
+    says(status(&world), Degraded, "True", "MemberOfAnotherCluster");
+    says(status(&world), Ready, "True", "Quorate");
+    let stranger = crate::common::member(status(&world), "etcd-2");
+    assert_eq!(stranger.reason, quorate_api::status::MemberReason::OtherCluster);
+}
+
+#[test]
+fn a_fenced_member_is_stated_with_its_reason_and_its_pod_is_left_alone() {
+    let mut world = running(3);
+    let old = world.volumes["etcd-1"].clone();
+    settle(&mut world);
+    world.kill_pod("etcd-1");
+    world.volumes.insert("etcd-1".to_owned(), crate::sim::Volume { running: false, ..old });
+    for _ in 0..150 {
+        assert_eq!(world.round().actions, []);
+    }
+    assert_eq!(world.starts.len(), 3);
+    says(status(&world), Degraded, "True", "MemberFenced");
+    let message = status(&world).message.clone().unwrap();
+    assert!(message.contains("etcd-1") && message.contains("RolledBack"), "{message}");
+}
+
+#[test]
 fn volumes_of_different_clusters_are_not_started_over() {
     let mut world = running(3);
     let other = world.volumes.get_mut("etcd-1").unwrap().data.as_mut().unwrap();

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use quorate_api::maintenance::Spread;
-use quorate_api::storage::{Ephemeral, EphemeralMedium};
+use quorate_api::storage::Ephemeral;
 use quorate_api::tls::TlsMode;
 use quorate_core::{Effect, Object};
 
@@ -102,14 +102,12 @@ fn the_image_follows_the_version_and_the_repository_the_spec() {
 }
 
 #[test]
-fn ephemeral_storage_has_no_claims() {
-    let set = stateful_set(|world| {
-        let limit = Some("1Gi".to_owned());
-        world.cluster.spec.storage.ephemeral = Some(Ephemeral { medium: EphemeralMedium::Memory, size_limit: limit });
-    });
-    assert_eq!(set.spec.as_ref().unwrap().volume_claim_templates, None);
-    let volume = pod(&set).volumes.unwrap().into_iter().find(|volume| volume.name == "data").unwrap();
-    assert_eq!(volume.empty_dir.unwrap().medium.as_deref(), Some("Memory"));
+fn with_ephemeral_storage_nothing_is_made_and_no_pod_is_ever_restarted() {
+    let mut world = World::new(3);
+    world.cluster.spec.storage.ephemeral = Some(Ephemeral::default());
+    let decision = decision(&world);
+    assert_eq!(decision.actions, []);
+    assert!(decision.status.message.unwrap().contains("spec.storage.ephemeral is not supported yet"));
 }
 
 #[test]

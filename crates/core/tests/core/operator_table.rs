@@ -151,11 +151,44 @@ fn row_09_a_member_that_does_not_come_back_gets_a_new_pod() {
     let decision = stuck(&mut world, 1);
     let [action] = &decision.actions[..] else { panic!("{:#?}", decision.actions) };
     assert_eq!(action.reason, Reason::MemberStuck);
-    assert_eq!(action.effect, Effect::RestartPod { name: "etcd-1".to_owned(), guard: Guard::Uid(uid) });
+    assert_eq!(action.effect, Effect::RestartPod { name: "etcd-1".to_owned(), guard: Guard::PodStillUnready(uid) });
+    // The new pod is there, and its containers have not started yet.
+    world.schedule();
+    let after = world.operate(None);
+    assert_eq!(after.actions, [], "a new pod gets its time");
+    assert_eq!(stuck(&mut world, 299).actions, []);
+    assert_eq!(decision_requeue(&world), seconds(1), "and the next look is when that ends");
+    assert_eq!(stuck(&mut world, 1).actions.len(), 1);
     world.frozen.clear();
     settle(&mut world);
     assert_eq!(status(&world).phase, Some(ClusterPhase::Running));
     assert_eq!(world.starts.len(), 3, "it came back from its own data");
+}
+
+fn decision_requeue(world: &crate::sim::World) -> jiff::SignedDuration {
+    let mut world = world.clone();
+    // Only the member that is away has a deadline: the others were just heard.
+    world.run_etcd();
+    world.pods.get_mut("etcd-1").unwrap().ready = false;
+    decision(&world).requeue
+}
+
+#[test]
+fn row_09_a_pod_that_became_ready_meanwhile_is_not_deleted() {
+    let mut world = running(3);
+    for time in [11, 300] {
+        without_heartbeat_from(&mut world, &["etcd-1"], seconds(time));
+        world.pods.get_mut("etcd-1").unwrap().ready = false;
+        if time == 11 {
+            world.operate(None);
+        }
+    }
+    let actions = decision(&world).actions;
+    assert_eq!(actions.len(), 1);
+    let uid = world.pods["etcd-1"].uid.clone();
+    world.pods.get_mut("etcd-1").unwrap().ready = true;
+    world.act_all(&actions);
+    assert_eq!(world.pods["etcd-1"].uid, uid);
 }
 
 #[test]
@@ -224,6 +257,29 @@ fn at_most_one_leader_is_shown_and_it_is_that_of_the_highest_term() {
     assert_eq!(leaders(&world), ["etcd-2"], "10 is more than 9");
     world.pods.get_mut("etcd-2").unwrap().ready = false;
     assert_eq!(leaders(&world), ["etcd-1"], "a member that is not ready leads nobody");
+}
+
+#[test]
+fn a_member_is_judged_by_when_it_was_heard_and_not_by_its_own_clock() {
+    let world = running(3);
+    let mut view = world.view();
+    // Its clock is an hour behind, and it was heard of just now.
+    let key = ObjectKey::new(Kind::Lease, "etcd-1");
+    let Some(Object::Lease(lease)) = view.objects.get_mut(&key) else { panic!() };
+    let renewed = &mut lease.spec.as_mut().unwrap().renew_time.as_mut().unwrap().0;
+    *renewed -= seconds(3600);
+    view.heard.insert("etcd-1".to_owned(), world.now);
+    let judge = |view: &quorate_core::View, after: i64| {
+        let later = quorate_core::decide(view, world.now + seconds(after));
+        (member(&later.status, "etcd-1").status, later.requeue)
+    };
+    assert_eq!(judge(&view, 9).0, MemberReady);
+    assert_eq!(judge(&view, 10).0, Unknown);
+    assert_eq!(judge(&view, 4).1, seconds(6));
+    // An hour ahead, and silent: it does not live an hour longer.
+    let Some(Object::Lease(lease)) = view.objects.get_mut(&key) else { panic!() };
+    lease.spec.as_mut().unwrap().renew_time.as_mut().unwrap().0 += seconds(7200);
+    assert_eq!(judge(&view, 10).0, Unknown);
 }
 
 #[test]

@@ -106,6 +106,116 @@ fn certificates_come_before_what_mounts_them_and_no_key_is_in_a_decision() {
 }
 
 #[test]
+fn what_a_hand_adds_to_selectors_bindings_and_templates_is_put_right() {
+    let world = running(3);
+    let edit = |kind, name: &str, change: fn(&mut Object)| {
+        let mut world = world.clone();
+        let key = ObjectKey::new(kind, name);
+        change(world.objects.get_mut(&key).unwrap());
+        let actions = decision(&world).actions;
+        let [action] = &actions[..] else { panic!("{key}: {actions:#?}") };
+        assert_eq!((action.reason, action.target()), (Reason::ObjectChanged, key.to_string()));
+    };
+    edit(Kind::Service, "etcd-client", |object| {
+        let Object::Service(service) = object else { panic!() };
+        service.spec.as_mut().unwrap().selector.as_mut().unwrap().insert("x".to_owned(), "y".to_owned());
+    });
+    edit(Kind::Service, "etcd-client", |object| {
+        let Object::Service(service) = object else { panic!() };
+        service.spec.as_mut().unwrap().publish_not_ready_addresses = Some(true);
+    });
+    edit(Kind::RoleBinding, "etcd-member", |object| {
+        let Object::RoleBinding(binding) = object else { panic!() };
+        let subjects = binding.subjects.as_mut().unwrap();
+        let another = k8s_openapi::api::rbac::v1::Subject { name: "another".to_owned(), ..subjects[0].clone() };
+        subjects.push(another);
+    });
+    edit(Kind::StatefulSet, "etcd", |object| {
+        let Object::StatefulSet(set) = object else { panic!() };
+        let pod = set.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        let mut another = pod.containers[0].clone();
+        another.name = "another".to_owned();
+        pod.containers.push(another);
+    });
+    edit(Kind::StatefulSet, "etcd", |object| {
+        let Object::StatefulSet(set) = object else { panic!() };
+        set.spec.as_mut().unwrap().template.spec.as_mut().unwrap().host_network = Some(true);
+    });
+}
+
+#[test]
+fn a_client_service_that_is_away_has_its_own_reason_and_nobody_is_told_that_all_is_ready() {
+    let mut world = running(3);
+    world.cluster.spec.maintenance.paused = true;
+    world.objects.remove(&ObjectKey::new(Kind::Service, "etcd-client"));
+    let decision = world.operate(None);
+    says(&decision.status, Ready, "False", "ServiceMissing");
+    assert_eq!(decision.status.phase, Some(ClusterPhase::Degraded));
+    assert!(decision.status.message.unwrap().contains("Service for clients"));
+    world.cluster.spec.maintenance.paused = false;
+    settle(&mut world);
+    says(status(&world), Ready, "True", "Quorate");
+}
+
+#[test]
+fn a_taken_secret_is_stated_and_holds_nothing_else_up() {
+    let mut world = crate::sim::World::new(3);
+    world.taken_secrets.insert("etcd-peer-ca".to_owned());
+    let decision = decision(&world);
+    says(&decision.status, Degraded, "True", "SecretTaken");
+    let message = decision.status.message.unwrap();
+    assert!(message.contains("etcd-peer-ca"), "{message}");
+    let targets = decision.actions.iter().map(quorate_core::Action::target).collect::<Vec<_>>();
+    assert!(targets.contains(&"StatefulSet etcd".to_owned()) && targets.contains(&"Secret etcd-client-ca".to_owned()));
+    for unwanted in ["Secret etcd-peer-ca", "Secret etcd-peer-tls"] {
+        assert!(!targets.contains(&unwanted.to_owned()), "{targets:?}");
+    }
+    assert!(decision.requeue <= seconds(2), "it may be gone in a moment");
+}
+
+#[test]
+fn the_authority_of_a_formed_cluster_is_never_made_anew() {
+    let mut world = running(3);
+    world.certificates.clear();
+    let decision = decision(&world);
+    assert_eq!(decision.actions, [], "nor anything that would need it");
+    says(&decision.status, Degraded, "True", "AuthorityLost");
+    let mut world = running(3);
+    world.certificates.remove("etcd-client-tls");
+    settle(&mut world);
+    assert!(world.certificates.contains_key("etcd-client-tls"), "a leaf is");
+}
+
+#[test]
+fn an_alarm_of_etcd_needs_attention_and_passing_complaints_do_not() {
+    let mut world = running(3);
+    let alarm = |world: &mut crate::sim::World, text: &str| {
+        let member = world.objects.get_mut(&ObjectKey::new(Kind::EtcdMember, "etcd-1")).unwrap();
+        let Object::EtcdMember(member) = member else { panic!() };
+        let etcd = member.status.as_mut().unwrap().etcd.as_mut().unwrap();
+        etcd.alarms = vec![text.to_owned()];
+    };
+    alarm(&mut world, "etcdserver: no leader");
+    says(&decision(&world).status, Degraded, "False", "AsExpected");
+    alarm(&mut world, "memberID:8 alarm:NOSPACE ");
+    let status = decision(&world).status;
+    says(&status, Degraded, "True", "AlarmRaised");
+    assert!(status.message.unwrap().contains("NOSPACE (told by etcd-1)"));
+}
+
+#[test]
+fn a_member_that_cannot_be_read_is_stated_and_left_alone() {
+    let mut world = running(3);
+    world.objects.remove(&ObjectKey::new(Kind::EtcdMember, "etcd-1"));
+    world.unreadable_members.insert("etcd-1".to_owned(), "unknown ticket".to_owned());
+    let decision = decision(&world);
+    assert_eq!(decision.actions, []);
+    says(&decision.status, Degraded, "True", "MemberUnreadable");
+    says(&decision.status, Ready, "True", "Quorate");
+    assert!(decision.status.message.unwrap().contains("unknown ticket"));
+}
+
+#[test]
 fn an_identical_apply_is_not_repeated_after_the_api_server_filled_in_defaults() {
     let mut world = running(3);
     let Some(Object::StatefulSet(set)) = world.objects.get_mut(&ObjectKey::new(Kind::StatefulSet, "etcd")) else {

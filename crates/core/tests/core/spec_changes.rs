@@ -72,6 +72,34 @@ fn a_spec_that_never_could_be_followed_gets_a_condition_and_no_objects() {
 }
 
 #[test]
+fn a_formed_cluster_whose_spec_cannot_be_followed_at_all_is_not_called_ready() {
+    let mut world = running(3);
+    world.cluster.spec.replicas = 4;
+    world.objects.remove(&ObjectKey::new(Kind::StatefulSet, "etcd"));
+    let decision = world.operate(None);
+    assert_eq!(decision.status.phase, Some(ClusterPhase::Invalid));
+    says(&decision.status, Ready, "Unknown", "SpecInvalid");
+    assert!(decision.status.latch.is_some(), "the latch stays");
+}
+
+#[test]
+fn two_defects_of_one_field_are_one_entry() {
+    let mut world = running(3);
+    let amount = |text: &str| {
+        let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.to_owned());
+        Some([("cpu".to_owned(), quantity)].into())
+    };
+    world.cluster.spec.pod_template.resources.etcd = Some(k8s_openapi::api::core::v1::ResourceRequirements {
+        limits: amount("much"),
+        requests: amount("more"),
+        ..Default::default()
+    });
+    let pending = decision(&world).status.pending;
+    let [change] = &pending[..] else { panic!("{pending:?}") };
+    assert!(change.reason.contains("much") && change.reason.contains("more"), "{}", change.reason);
+}
+
+#[test]
 fn a_name_that_is_too_long_gets_a_condition() {
     let mut world = crate::sim::World::new(3);
     world.cluster.metadata.name = Some("a".repeat(53));

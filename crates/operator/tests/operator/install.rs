@@ -24,6 +24,18 @@ fn the_file_under_config_is_current() {
 }
 
 #[test]
+fn a_namespaced_binding_grants_the_same_role_to_the_same_account() {
+    let namespaced =
+        serde_saphyr::from_str::<Value>(include_str!("../../../../config/operator/namespaced.yaml")).unwrap();
+    let documents = documents();
+    let [everywhere] = find(&documents, "ClusterRoleBinding")[..] else { panic!("there is one") };
+    for field in ["roleRef", "subjects"] {
+        assert_eq!(namespaced[field], everywhere[field]);
+    }
+    assert_eq!(namespaced["kind"], "RoleBinding");
+}
+
+#[test]
 fn the_operator_can_neither_list_nor_change_secrets() {
     let documents = documents();
     for role in find(&documents, "ClusterRole").into_iter().chain(find(&documents, "Role")) {

@@ -3,13 +3,16 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quorate_api::member::{EtcdMemberSpec, Ticket};
-use quorate_api::status::{EtcdClusterStatus, Latch, LatchState};
+use quorate_api::status::{EtcdClusterStatus, Latch, LatchState, MemberHealth, MemberReason, MemberStatus};
 use quorate_api::{EtcdCluster, EtcdClusterSpec, EtcdMember};
 use quorate_core::build::certificates::{CertificateRequest, Purpose};
-use quorate_core::{Action, Decision, Effect, Guard, Kind, ObjectKey, Reason};
+use quorate_core::view::Platform;
+use quorate_core::{Action, Decision, Effect, Guard, Kind, ObjectKey, Reason, View};
 use quorate_operator::act::Actor;
 use quorate_operator::election::Claim;
 use quorate_operator::error::Error;
+use quorate_operator::observe;
+use quorate_operator::renewals::Renewals;
 use serde_json::{Value, json};
 
 use crate::script::{expect, failure, scripted};
@@ -218,4 +221,102 @@ async fn a_secret_of_somebody_else_is_not_overwritten() {
     let (done, result) = take(script, &cluster(LatchState::Issued), &[authority()]).await;
     assert!(matches!(result, Err(Error::SecretTaken { .. })), "{result:?}");
     assert_eq!(done, 0);
+}
+
+const GET_POD: &str = "GET /api/v1/namespaces/default/pods/etcd-1";
+const GET_LEASE: &str = "GET /apis/coordination.k8s.io/v1/namespaces/default/leases/etcd-1";
+
+fn pod(uid: &str, ready: &str) -> (u16, Value) {
+    let body = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "etcd-1", "namespace": "default", "uid": uid, "resourceVersion": "42" },
+        "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+    });
+    (200, body)
+}
+
+fn restart(guard: Guard) -> Action {
+    Action { reason: Reason::MemberStuck, effect: Effect::RestartPod { name: "etcd-1".to_owned(), guard } }
+}
+
+#[tokio::test]
+async fn a_pod_that_became_ready_meanwhile_is_not_restarted() {
+    let guard = Guard::PodStillUnready("pod-uid".to_owned());
+    let script = vec![expect(GET_POD, pod("pod-uid", "True"))];
+    let (done, result) = take(script, &cluster(LatchState::Formed), &[restart(guard.clone())]).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+    assert_eq!(done, 0);
+    let script = vec![
+        expect(GET_POD, pod("pod-uid", "False")),
+        expect("DELETE /api/v1/namespaces/default/pods/etcd-1", pod("pod-uid", "False")).checked(|_, body| {
+            assert_eq!(body["preconditions"], json!({ "uid": "pod-uid", "resourceVersion": "42" }));
+        }),
+    ];
+    take(script, &cluster(LatchState::Formed), &[restart(guard)]).await.1.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_hand_added_to_a_keyed_list_is_removed_although_apply_leaves_it() {
+    const SERVICE: &str = "PATCH /api/v1/namespaces/default/services/etcd-client";
+    let wanted = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "etcd-client", "namespace": "default" },
+        "spec": { "ports": [{ "name": "client", "port": 2379 }] },
+    });
+    let mut left = wanted.clone();
+    left["metadata"]["resourceVersion"] = json!("42");
+    left["spec"]["ports"] = json!([{ "name": "client", "port": 2379 }, { "name": "added", "port": 1 }]);
+    let object = serde_json::from_value::<k8s_openapi::api::core::v1::Service>(wanted.clone()).unwrap();
+    let effect = Effect::Apply { object: Box::new(object.into()), guard: Guard::None };
+    let action = Action { reason: Reason::ObjectChanged, effect };
+    let script = vec![
+        expect(SERVICE, (200, left)).checked(|query, _| assert!(query.contains("force=true"), "{query}")),
+        expect(SERVICE, (200, wanted.clone())).checked(|query, body| {
+            assert!(!query.contains("force"), "{query}");
+            assert_eq!(body["spec"]["ports"].as_array().map(Vec::len), Some(1));
+            assert_eq!(body["metadata"], json!({ "resourceVersion": "42" }), "labels of others stay");
+        }),
+    ];
+    take(script, &cluster(LatchState::Formed), std::slice::from_ref(&action)).await.1.unwrap();
+    // Nothing is left to remove.
+    take(vec![expect(SERVICE, (200, wanted))], &cluster(LatchState::Formed), &[action]).await.1.unwrap();
+}
+
+#[tokio::test]
+async fn bad_news_from_the_caches_is_confirmed_by_live_reads() {
+    let now = Timestamp::now();
+    let member = |status: MemberHealth, reason: MemberReason| MemberStatus {
+        name: "etcd-1".to_owned(),
+        id: None,
+        role: None,
+        status,
+        reason,
+        version: None,
+        last_transition_time: Time(now),
+    };
+    let ready = member(MemberHealth::Ready, MemberReason::LeaseSucceeded);
+    let silent = member(MemberHealth::Unknown, MemberReason::LeaseExpired);
+    let mut viewed = cluster(LatchState::Formed);
+    viewed.status.as_mut().unwrap().members = vec![ready.clone()];
+    let mut view = View::new(viewed, Platform::default());
+    let decided = |member: MemberStatus| Decision {
+        actions: Vec::new(),
+        events: Vec::new(),
+        status: EtcdClusterStatus { members: vec![member], ..EtcdClusterStatus::default() },
+        requeue: SignedDuration::from_secs(1),
+    };
+    assert_eq!(observe::doubtful(&view, &decided(ready)), [""; 0]);
+    let doubtful = observe::doubtful(&view, &decided(silent));
+    assert_eq!(doubtful, ["etcd-1"]);
+
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "etcd-1", "namespace": "default" },
+        "spec": { "leaseDurationSeconds": 10, "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string() },
+    });
+    let script = vec![expect(GET_POD, pod("pod-uid", "True")), expect(GET_LEASE, (200, lease))];
+    let (client, server) = scripted(script);
+    observe::confirm(&client, &Renewals::default(), &mut view, &doubtful).await.unwrap();
+    server.await.unwrap();
+    assert!(view.pods["etcd-1"].ready);
+    assert!(view.lease("etcd-1").is_some() && view.heard.contains_key("etcd-1"));
 }

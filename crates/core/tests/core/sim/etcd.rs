@@ -7,6 +7,7 @@ use quorate_api::names::annotations;
 use quorate_api::status::{LatchState, MemberRole};
 
 use super::world::World;
+use quorate_core::lease::Heartbeat;
 use quorate_core::object::{Kind, Object, ObjectKey};
 use quorate_core::quorum;
 use quorate_core::start::{Found, Identity, Start, Word, start};
@@ -52,6 +53,7 @@ impl World {
             return;
         }
         let Some(mut volume) = self.volumes.get(name).cloned() else { return };
+        let mut refusal = None;
         if !volume.running {
             let ticket = self.ticket(name);
             let recorded = self.recorded(name);
@@ -79,13 +81,14 @@ impl World {
                     volume.running = true;
                 }
                 Start::Quarantine(_) => volume = Volume::default(),
+                Start::Refuse(why) => refusal = Some(format!("{why:?}")),
                 // Nothing hands out tickets to join or to restore yet.
-                Start::Join { .. } | Start::Restore { .. } | Start::Wait(_) | Start::Refuse(_) => {}
+                Start::Join { .. } | Start::Restore { .. } | Start::Wait(_) => {}
             }
         }
         self.volumes.insert(name.to_owned(), volume);
         self.record_mark(name);
-        self.report(name);
+        self.report(name, refusal);
     }
 
     /// Raft, in one breath: a majority of one cluster elects a leader, and accepts a write.
@@ -141,23 +144,24 @@ impl World {
         }
     }
 
-    /// What is on record outside of the volume: identity in the EtcdMember, figures on the Lease.
+    /// What is on record outside of the volume: identity in the EtcdMember, figures there and on the Lease. The higher
+    /// figure counts.
     fn recorded(&self, name: &str) -> Word<Identity> {
         let Some(Object::EtcdMember(member)) = self.objects.get(&ObjectKey::new(Kind::EtcdMember, name)) else {
             return Word::Nothing;
         };
         let Some(data) = member.status.as_ref().and_then(|status| status.data.clone()) else { return Word::Nothing };
-        let Some(Object::Lease(lease)) = self.objects.get(&ObjectKey::new(Kind::Lease, name)) else {
-            return Word::Nothing;
+        let heartbeat = match self.objects.get(&ObjectKey::new(Kind::Lease, name)) {
+            Some(Object::Lease(lease)) => Heartbeat::read(lease),
+            _ => Heartbeat::default(),
         };
-        let heartbeat = quorate_core::lease::Heartbeat::read(lease);
-        match (data.cluster_id, data.member_id, data.epoch, heartbeat.boot_count) {
-            (Some(cluster_id), Some(member_id), Some(epoch), Some(boot_count)) => Word::Known(Identity {
+        match (data.cluster_id, data.member_id, data.epoch) {
+            (Some(cluster_id), Some(member_id), Some(epoch)) => Word::Known(Identity {
                 cluster_id,
                 member_id,
                 epoch,
-                boot_count,
-                last_index: heartbeat.last_index.unwrap_or(0),
+                boot_count: data.boot_count.max(heartbeat.boot_count).unwrap_or(0),
+                last_index: data.last_index.max(heartbeat.last_index).unwrap_or(0),
             }),
             _ => Word::Nothing,
         }
@@ -175,40 +179,53 @@ impl World {
         }
     }
 
-    fn report(&mut self, name: &str) {
+    /// The record does not follow the volume: what is on it stays when the data is gone or is not its continuation, and
+    /// its figures never go back.
+    fn report(&mut self, name: &str, refusal: Option<String>) {
         let Some(volume) = self.volumes.get(name).cloned() else { return };
         let Some(Object::EtcdMember(member)) = self.objects.get_mut(&ObjectKey::new(Kind::EtcdMember, name)) else {
             return;
         };
-        let before = member.status.take().and_then(|status| status.data);
-        // The identity on record stays when the data is gone: it is what tells a wiped member from a new one.
-        let known = volume.data.clone().or_else(|| {
-            let before = before?;
-            Some(Identity {
-                cluster_id: before.cluster_id?,
-                member_id: before.member_id?,
-                epoch: before.epoch?,
-                boot_count: 0,
-                last_index: 0,
-            })
+        let before = member.status.take().and_then(|status| status.data).filter(|data| data.member_id.is_some());
+        let found = volume.found();
+        let state = if refusal.is_some() && found.state == DataState::Valid { DataState::Fenced } else { found.state };
+        let own = volume.data.clone().filter(|_| !volume.damaged).map(|own| DataReport {
+            state,
+            reason: None,
+            cluster_id: Some(own.cluster_id),
+            member_id: Some(own.member_id),
+            epoch: Some(own.epoch),
+            revision: None,
+            last_index: Some(own.last_index),
+            boot_count: Some(own.boot_count),
         });
-        let running = volume.running;
-        member.status = Some(EtcdMemberStatus {
-            data: Some(DataReport {
-                state: volume.found().state,
-                reason: None,
-                cluster_id: known.as_ref().map(|data| data.cluster_id.clone()),
-                member_id: known.as_ref().map(|data| data.member_id.clone()),
-                epoch: known.as_ref().map(|data| data.epoch),
-                revision: None,
-                last_index: None,
-                boot_count: None,
+        let known = match (own, before) {
+            (Some(own), Some(before)) if own.epoch <= before.epoch || refusal.is_some() => Some(DataReport {
+                last_index: own.last_index.max(before.last_index),
+                boot_count: own.boot_count.max(before.boot_count),
+                ..before
             }),
+            (Some(own), _) => Some(own),
+            (None, before) => before,
+        };
+        let nothing = DataReport {
+            state,
+            reason: None,
+            cluster_id: None,
+            member_id: None,
+            epoch: None,
+            revision: None,
+            last_index: None,
+            boot_count: None,
+        };
+        let running = volume.data.as_ref().filter(|_| volume.running);
+        member.status = Some(EtcdMemberStatus {
+            data: Some(DataReport { state, reason: refusal, ..known.unwrap_or(nothing) }),
             etcd: Some(EtcdReport {
-                running,
-                cluster_id: known.as_ref().filter(|_| running).map(|data| data.cluster_id.clone()),
-                member_id: known.as_ref().filter(|_| running).map(|data| data.member_id.clone()),
-                version: running.then(|| "3.6.16".to_owned()),
+                running: running.is_some(),
+                cluster_id: running.map(|data| data.cluster_id.clone()),
+                member_id: running.map(|data| data.member_id.clone()),
+                version: running.map(|_| "3.6.16".to_owned()),
                 ..EtcdReport::default()
             }),
             backup: None,

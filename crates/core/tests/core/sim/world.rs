@@ -1,6 +1,6 @@
 //! The API store, the operator that acts on it, and the kubelet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -26,6 +26,8 @@ pub(crate) struct World {
     pub(crate) pods: BTreeMap<String, PodFact>,
     pub(crate) claims: BTreeMap<String, ClaimFact>,
     pub(crate) certificates: BTreeMap<String, CertificateFact>,
+    pub(crate) taken_secrets: BTreeSet<String>,
+    pub(crate) unreadable_members: BTreeMap<String, String>,
     pub(crate) volumes: BTreeMap<String, Volume>,
     /// Every start of an etcd without data, and what the latch said at that moment.
     pub(crate) starts: Vec<StartRecord>,
@@ -57,6 +59,8 @@ impl World {
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            taken_secrets: BTreeSet::new(),
+            unreadable_members: BTreeMap::new(),
             volumes: BTreeMap::new(),
             starts: Vec::new(),
             frozen: Vec::new(),
@@ -78,6 +82,10 @@ impl World {
             pods: self.pods.clone(),
             claims: self.claims.clone(),
             certificates: self.certificates.clone(),
+            taken_secrets: self.taken_secrets.clone(),
+            unreadable_members: self.unreadable_members.clone(),
+            // There is one clock.
+            heard: BTreeMap::new(),
         }
     }
 
@@ -133,7 +141,8 @@ impl World {
             }
             Effect::RestartPod { name, guard } => {
                 let uid = self.pods.get(name).map(|pod| pod.uid.clone());
-                if self.holds(guard, uid.as_deref()) {
+                let ready = self.pods.get(name).is_some_and(|pod| pod.ready);
+                if self.holds(guard, uid.as_deref()) && !(ready && matches!(guard, Guard::PodStillUnready(_))) {
                     self.kill_pod(name);
                 }
             }
@@ -145,9 +154,9 @@ impl World {
             }
             Effect::IssueCertificate(request) => {
                 let fact = CertificateFact {
-                    serial: self.fresh_id("serial"),
-                    not_before: self.now,
-                    not_after: self.now + SignedDuration::from_hours(8760),
+                    serial: Some(self.fresh_id("serial")),
+                    not_before: Some(self.now),
+                    not_after: Some(self.now + SignedDuration::from_hours(8760)),
                 };
                 self.certificates.insert(request.secret.clone(), fact);
             }
@@ -168,7 +177,7 @@ impl World {
         let is_cluster = |expected: &str| self.cluster.metadata.uid.as_deref() == Some(expected);
         match guard {
             Guard::None => true,
-            Guard::Uid(expected) => uid == Some(expected),
+            Guard::Uid(expected) | Guard::PodStillUnready(expected) => uid == Some(expected),
             Guard::BootstrapOpen { cluster_uid, epoch } => {
                 let latch = self.cluster.status.as_ref().and_then(|status| status.latch.as_ref());
                 is_cluster(cluster_uid)
@@ -224,7 +233,14 @@ impl World {
             let name = names::member("etcd", ordinal);
             if !self.pods.contains_key(&name) {
                 let uid = self.fresh_id("pod");
-                let pod = PodFact { uid, ready: false, terminating: false, revision: None };
+                let pod = PodFact {
+                    uid,
+                    ready: false,
+                    terminating: false,
+                    created: Some(self.now),
+                    controlled: true,
+                    revision: None,
+                };
                 self.pods.insert(name.clone(), pod);
                 let claim = ClaimFact { uid: self.fresh_id("claim"), terminating: false };
                 self.claims.entry(names::data_claim(&name)).or_insert(claim);
