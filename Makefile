@@ -86,10 +86,17 @@ nightly: require-rust ## Fuzz every reader of files for a minute each (needs a n
 	  scripts/timed "fuzzing $$target" $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=60; \
 	done
 
+.PHONY: images
+images: build ## Images of operator and agent as archives, for a cluster of your own
+	@mkdir -p $(OUTPUT)/images
+	@scripts/build-images $(TESTBED) $(OUTPUT)/images > /dev/null
+	@echo "docker load --input $(OUTPUT)/images/operator.tar; docker load --input $(OUTPUT)/images/agent.tar"
+
 .PHONY: gen
 gen: require-rust ## Regenerate the custom resource definitions and the install manifest
-	@$(CARGO) run --release --quiet --package quorate-api --example crds config/crd
-	@$(CARGO) run --release --quiet --package quorate-operator --example install config/install.yaml
+	@$(CARGO) build --release --workspace $(FEATURES) --examples --quiet
+	@$(OUTPUT)/examples/crds config/crd
+	@$(OUTPUT)/examples/install config/install.yaml
 
 .PHONY: build
 build: require-linux require-rust

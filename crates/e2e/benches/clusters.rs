@@ -186,6 +186,8 @@ async fn killed_leader(bed: &Bed) {
         acknowledgements.recv().await.unwrap();
         taken.push(began.elapsed());
         attempts.abort();
+        // A new pod: Kubernetes makes the container of one that was killed before wait longer each time.
+        bed.kubernetes.delete(&cluster.path(Kind::Pod, &cluster.member(leader))).await;
     }
     report("leader killed to the next acknowledged write", taken);
 }
