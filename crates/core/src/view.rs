@@ -24,7 +24,7 @@ pub struct View {
     pub certificates: BTreeMap<String, CertificateFact>,
     /// Secrets that have a name the cluster needs and belong to somebody else.
     pub taken_secrets: BTreeSet<String>,
-    /// EtcdMembers that exist and cannot be read, and why.
+    /// Every EtcdMember that exists and cannot be read, and why.
     pub unreadable_members: BTreeMap<String, String>,
     /// When each member's Lease was last seen to be renewed, by the operator's own clock. Without an entry the time that
     /// the member wrote counts.

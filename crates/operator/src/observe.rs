@@ -202,3 +202,27 @@ where
     let found = within(&format!("read {key}"), api.get_opt(&key.name)).await;
     found.map(|object| object.map(Into::into))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_api::EtcdClusterSpec;
+    use serde_json::json;
+
+    #[test]
+    fn a_member_that_cannot_be_read_is_neither_absent_nor_the_end_of_the_pass() {
+        let mut view = View::new(EtcdCluster::new("etcd", EtcdClusterSpec::default()), Platform::default());
+        let of = |ticket: serde_json::Value| {
+            let member = json!({
+                "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdMember", "metadata": { "name": "etcd-0" },
+                "spec": { "cluster": "etcd", "ordinal": 0, "ticket": ticket },
+            });
+            serde_json::from_value::<DeserializeGuard<EtcdMember>>(member).unwrap()
+        };
+        insert_member(&mut view, of(json!({ "fly": {} })));
+        assert!(view.member("etcd-0").is_none());
+        assert!(view.unreadable_members["etcd-0"].contains("fly"), "{:?}", view.unreadable_members);
+        insert_member(&mut view, of(json!({ "resume": { "epoch": 1 } })));
+        assert!(view.member("etcd-0").is_some());
+    }
+}
