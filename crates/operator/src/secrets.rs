@@ -28,7 +28,7 @@ const TLS_TYPE: &str = "kubernetes.io/tls";
 
 /// How long a Secret is taken to exist without asking again. Secrets are not watched, so this is how long one that was
 /// deleted by hand stays away.
-const KNOWN_FOR: Duration = Duration::from_mins(2);
+const KNOWN_FOR: Duration = Duration::from_mins(1);
 
 /// What is known about certificates, by namespace and Secret.
 #[derive(Debug, Default)]
