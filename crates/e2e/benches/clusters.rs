@@ -90,17 +90,18 @@ async fn many_and_idle(bed: &Bed) {
     for cluster in &clusters {
         agents.extend(faults::process(cluster, 0, Program::Agent).await.map(|pid| pid.as_raw_nonzero().get()));
     }
-    let window = Duration::from_secs(60);
+    let window = Duration::from_mins(1);
     let before: Vec<_> = agents.iter().map(|pid| processor_time(*pid)).collect();
     let operator_before = processor_time(operator);
     sleep(window).await;
     let percent = |spent: Duration| 100.0 * spent.as_secs_f64() / window.as_secs_f64();
-    let spent: Duration = agents.iter().zip(before).map(|(pid, before)| processor_time(*pid) - before).sum();
+    let spent: Duration =
+        agents.iter().zip(before).map(|(pid, before)| processor_time(*pid).saturating_sub(before)).sum();
     let agent = spent / u32::try_from(agents.len()).unwrap();
     println!(
         "operator at 20 clusters: {} KiB resident, {:.2} % of a processor",
         resident(operator),
-        percent(processor_time(operator) - operator_before)
+        percent(processor_time(operator).saturating_sub(operator_before))
     );
     let largest = agents.iter().map(|pid| resident(*pid)).max().unwrap_or_default();
     println!("agents of 20 clusters: at most {largest} KiB resident, {:.2} % of a processor each", percent(agent));

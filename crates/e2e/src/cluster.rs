@@ -1,4 +1,4 @@
-//! An EtcdCluster and all that belongs to it.
+//! An `EtcdCluster` and all that belongs to it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use quorate_api::{
@@ -91,7 +91,7 @@ impl Cluster {
         format!("{}/{name}", self.all(kind))
     }
 
-    /// Of the EtcdCluster itself.
+    /// Of the `EtcdCluster` itself.
     pub fn own_path(&self) -> String {
         self.path(Kind::EtcdCluster, &self.name)
     }

@@ -98,7 +98,7 @@ async fn serving_member(cluster: &Cluster) -> Option<Client> {
 
 /// Shakes hands with whatever listens there and asks it something. The answer, or why there is none: an alert says that
 /// our certificate was not taken.
-pub async fn tls_answer(address: &str, port: u16, tls: &Tls, name: &str) -> io::Result<Vec<u8>> {
+pub fn tls_answer(address: &str, port: u16, tls: &Tls, name: &str) -> io::Result<Vec<u8>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&tls.ca) {
         roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;

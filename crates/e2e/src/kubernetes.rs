@@ -81,12 +81,12 @@ impl Kubernetes {
         self.try_create(path, object).await.unwrap_or_else(|refusal| panic!("create in {path}: {refusal:?}"))
     }
 
-    pub async fn try_patch(&self, path: &str, patch: &Value) -> Result<Value, Refusal> {
-        self.send(Method::PATCH, path, "application/merge-patch+json", Some(patch)).await
+    pub async fn try_patch(&self, path: &str, change: &Value) -> Result<Value, Refusal> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", Some(change)).await
     }
 
-    pub async fn patch(&self, path: &str, patch: &Value) -> Value {
-        self.try_patch(path, patch).await.unwrap_or_else(|refusal| panic!("patch {path}: {refusal:?}"))
+    pub async fn patch(&self, path: &str, change: &Value) -> Value {
+        self.try_patch(path, change).await.unwrap_or_else(|refusal| panic!("patch {path}: {refusal:?}"))
     }
 
     pub async fn try_delete(&self, path: &str) -> Result<Value, Refusal> {

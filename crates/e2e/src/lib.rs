@@ -2,7 +2,7 @@
 //!
 //! A test runs on a thread of its own that lives in the bed's network, so it reaches the API server, pods and members as
 //! anything inside the cluster does.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(clippy::missing_panics_doc, reason = "every function here panics if what a test needs is not there")]
 
 pub mod bed;

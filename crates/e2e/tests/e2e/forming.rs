@@ -1,4 +1,4 @@
-//! From an EtcdCluster to one that serves.
+//! From an `EtcdCluster` to one that serves.
 
 use quorate_api::{conditions::ConditionType, names::secrets, status::MemberRole};
 use quorate_e2e::{
@@ -95,7 +95,7 @@ fn a_client_certificate_cannot_speak_as_a_peer() {
         let address = cluster.pod(0).await["status"]["podIP"].as_str().unwrap().to_owned();
         let own = format!("{}.{}-peer.{}.svc", cluster.member(0), cluster.name, cluster.namespace);
         let alert = async |tls: Tls| {
-            let answer = tls_answer(&address, 2380, &tls, &own).await;
+            let answer = tls_answer(&address, 2380, &tls, &own);
             answer.is_err_and(|error| error.to_string().contains("alert"))
         };
         // Its address is not in the certificate, so etcd hangs up later, without an alert.

@@ -1,5 +1,5 @@
 //! The operator, agents and etcd together, on a real Kubernetes with three nodes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod access;
 mod admission;
