@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::StreamExt;
+use http::{HeaderValue, header::USER_AGENT};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Config, ResourceExt,
     api::{Patch, PatchParams},
     runtime::watcher,
 };
@@ -49,7 +50,11 @@ pub(crate) struct Orders {
 
 impl Kubernetes {
     pub(crate) async fn connect(namespace: &str, member: &str) -> Result<Self> {
-        let client = Client::try_default().await.map_err(Box::new).map_err(Error::from)?;
+        let mut config = Config::infer().await.map_err(kube::Error::InferConfig).map_err(Box::new)?;
+        config
+            .headers
+            .push((USER_AGENT, HeaderValue::from_static(concat!("quorate-agent/", env!("CARGO_PKG_VERSION")))));
+        let client = Client::try_from(config).map_err(Box::new)?;
         Ok(Kubernetes {
             name: member.to_owned(),
             members: Api::namespaced(client.clone(), namespace),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use http::{HeaderValue, header::USER_AGENT};
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use tokio::sync::watch;
@@ -37,6 +38,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut config = Config::infer().await.context("cannot find a Kubernetes API server")?;
     config.read_timeout = Some(LONGEST_SILENCE);
     config.reset_reader_on_write = true;
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(concat!("quorate-operator/", env!("CARGO_PKG_VERSION")))));
     let crash = std::env::var(CRASH_VARIABLE).ok().map(|text| text.parse::<CrashPoint>()).transpose()?;
     let counted = WriteLayer::new(metrics.clone(), crash);
     let client = ClientBuilder::try_from(config.clone())?.with_layer(&counted).build();

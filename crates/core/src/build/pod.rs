@@ -1,9 +1,9 @@
 //! A member pod: the launcher is copied in, the agent runs beside, etcd runs from its own unchanged image.
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction,
-    ObjectFieldSelector, PodSecurityContext, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
-    SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
+    Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext, PodSpec, Probe, ResourceRequirements,
+    SeccompProfile, SecretVolumeSource, SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -37,7 +37,7 @@ pub(super) fn spec(context: &Context<'_>) -> PodSpec {
         host_pid: Some(false),
         host_ipc: Some(false),
         security_context: Some(pod_security(template.security_context.clone())),
-        init_containers: Some(vec![install(context), agent(context)]),
+        init_containers: Some(vec![agent(context)]),
         containers: vec![etcd(context)],
         volumes: Some(volumes(context)),
         image_pull_secrets: (!spec.image_pull_secrets.is_empty()).then(|| spec.image_pull_secrets.clone()),
@@ -51,21 +51,9 @@ pub(super) fn spec(context: &Context<'_>) -> PodSpec {
     }
 }
 
-/// Copies the launcher to where the etcd container finds it: the etcd image has no shell and stays as it is.
-fn install(context: &Context<'_>) -> Container {
-    Container {
-        name: "install".to_owned(),
-        image: Some(context.view.platform.agent_image.clone()),
-        image_pull_policy: Some(pull_policy(context)),
-        args: Some(vec!["install".to_owned(), paths::LAUNCH.to_owned()]),
-        resources: context.desired.pod_template().resources.agent.clone(),
-        volume_mounts: Some(vec![mount(RUN_VOLUME, paths::RUN)]),
-        security_context: Some(container_security()),
-        ..Container::default()
-    }
-}
-
-/// A native sidecar: it starts before etcd and stops after it.
+/// A native sidecar: it starts before etcd and stops after it. Its image brings the launcher, because the etcd image has no
+/// shell and stays as it is. The hook copies it to where the etcd container finds it, and etcd's container is not made before
+/// the hook has ended; a container of its own for the copy would cost every start half a second.
 fn agent(context: &Context<'_>) -> Container {
     let mut mounts =
         vec![mount(RUN_VOLUME, paths::RUN), mount(DATA_VOLUME, paths::VOLUME), mount(TOKEN_VOLUME, TOKEN_PATH)];
@@ -78,6 +66,15 @@ fn agent(context: &Context<'_>) -> Container {
         image_pull_policy: Some(pull_policy(context)),
         restart_policy: Some("Always".to_owned()),
         args: Some(vec!["run".to_owned()]),
+        lifecycle: Some(Lifecycle {
+            post_start: Some(LifecycleHandler {
+                exec: Some(ExecAction {
+                    command: Some(vec!["/agent".to_owned(), "install".to_owned(), paths::LAUNCH.to_owned()]),
+                }),
+                ..LifecycleHandler::default()
+            }),
+            ..Lifecycle::default()
+        }),
         env: Some(vec![
             from_field("QUORATE_MEMBER", "metadata.name"),
             EnvVar {
