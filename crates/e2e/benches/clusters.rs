@@ -126,19 +126,24 @@ async fn deleted_pod(bed: &Bed) {
     let mut taken = Vec::new();
     for run in 0..5 {
         let victim = run % 3;
-        let uid = cluster.pod(victim).await["metadata"]["uid"].clone();
         let began = Instant::now();
-        bed.kubernetes.delete(&cluster.path(Kind::Pod, &cluster.member(victim))).await;
-        eventually("the new pod is ready", async || {
-            let pod = cluster.find(Kind::Pod, &cluster.member(victim)).await?;
-            (pod["metadata"]["uid"] != uid && cluster.member_status(victim).await?.status == MemberHealth::Ready)
-                .then_some(())
-        })
-        .await;
+        replace_pod(&cluster, victim).await;
         cluster.is_whole().await;
         taken.push(began.elapsed());
     }
     report("pod deleted to all members ready again", taken);
+}
+
+/// Deletes a pod and waits until another is there and its member ready.
+async fn replace_pod(cluster: &Cluster, ordinal: i32) {
+    let uid = cluster.pod(ordinal).await["metadata"]["uid"].clone();
+    cluster.kubernetes.delete(&cluster.path(Kind::Pod, &cluster.member(ordinal))).await;
+    eventually("the new pod is ready", async || {
+        let pod = cluster.find(Kind::Pod, &cluster.member(ordinal)).await?;
+        (pod["metadata"]["uid"] != uid && cluster.member_status(ordinal).await?.status == MemberHealth::Ready)
+            .then_some(())
+    })
+    .await;
 }
 
 async fn frozen(bed: &Bed) {
@@ -188,7 +193,7 @@ async fn killed_leader(bed: &Bed) {
         taken.push(began.elapsed());
         attempts.abort();
         // A new pod: Kubernetes makes the container of one that was killed before wait longer each time.
-        bed.kubernetes.delete(&cluster.path(Kind::Pod, &cluster.member(leader))).await;
+        replace_pod(&cluster, leader).await;
     }
     report("leader killed to the next acknowledged write", taken);
 }
