@@ -70,11 +70,17 @@ impl Inspection {
         };
         let reason = refusal.map(str::to_owned).or_else(|| self.reason.clone());
         let known = recorded.filter(|known| known.member_id.is_some());
-        let next_epoch = |own: &Identity| known.is_some_and(|known| known.epoch < Some(own.epoch));
+        let continues = |own: &Identity, known: &DataReport| {
+            known.cluster_id.as_ref() == Some(&own.cluster_id)
+                && known.member_id.as_ref() == Some(&own.member_id)
+                && known.epoch == Some(own.epoch)
+        };
         match (own, known) {
-            (Some(own), None) => self.first_report(own, state, reason),
-            (Some(own), Some(_)) if next_epoch(own) && refusal.is_none() => self.first_report(own, state, reason),
-            (Some(own), Some(known)) => DataReport {
+            (Some(own), None) if refusal.is_none() => self.first_report(own, state, reason),
+            (Some(own), Some(known)) if refusal.is_none() && known.epoch < Some(own.epoch) => {
+                self.first_report(own, state, reason)
+            }
+            (Some(own), Some(known)) if refusal.is_none() && continues(own, known) => DataReport {
                 state,
                 reason,
                 boot_count: known.boot_count.max(Some(own.boot_count)),
@@ -82,7 +88,7 @@ impl Inspection {
                 revision: known.revision.max(self.revision),
                 ..known.clone()
             },
-            (None, known) => {
+            (_, known) => {
                 let nothing = DataReport {
                     state,
                     reason: None,
@@ -241,5 +247,53 @@ fn is_empty(dir: &Path) -> Result<bool> {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(source) => Err(Error::Io { what: format!("reading {}", dir.display()), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inspection(member: &str, epoch: i64, boot_count: i64, last_index: i64) -> Inspection {
+        let identity =
+            Identity { cluster_id: "cafe".to_owned(), member_id: member.to_owned(), epoch, boot_count, last_index };
+        Inspection {
+            found: Found { state: DataState::Valid, identity: Some(identity) },
+            reason: None,
+            revision: Some(last_index),
+            committed_index: Some(last_index),
+        }
+    }
+
+    #[test]
+    fn a_volume_that_continues_the_record_moves_it_on_and_never_back() {
+        let record = inspection("beef", 1, 4, 100).report(None, None);
+        let ahead = inspection("beef", 1, 5, 90).report(Some(&record), None);
+        assert_eq!((ahead.boot_count, ahead.last_index, ahead.revision), (Some(5), Some(100), Some(100)));
+    }
+
+    #[test]
+    fn a_refused_volume_leaves_no_trace_in_the_record() {
+        let record = inspection("beef", 1, 4, 100).report(None, None);
+        for stranger in [inspection("dead", 1, 50, 9_000), inspection("beef", 7, 50, 9_000)] {
+            let report = stranger.report(Some(&record), Some("it is a stranger"));
+            assert_eq!((report.state, report.reason.as_deref()), (DataState::Fenced, Some("it is a stranger")));
+            assert_eq!(DataReport { state: DataState::Valid, reason: None, ..report }, record);
+        }
+        assert_eq!(inspection("dead", 1, 50, 9_000).report(None, Some("a stranger")).member_id, None);
+    }
+
+    #[test]
+    fn a_wiped_volume_keeps_what_is_on_record() {
+        let record = inspection("beef", 1, 4, 100).report(None, None);
+        let report = Inspection::empty().report(Some(&record), None);
+        assert_eq!((report.state, report.member_id.as_deref()), (DataState::Empty, Some("beef")));
+    }
+
+    #[test]
+    fn a_new_incarnation_replaces_the_record() {
+        let record = inspection("beef", 1, 4, 100).report(None, None);
+        let report = inspection("f00d", 2, 1, 5).report(Some(&record), None);
+        assert_eq!((report.member_id.as_deref(), report.epoch, report.last_index), (Some("f00d"), Some(2), Some(5)));
     }
 }

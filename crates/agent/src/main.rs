@@ -56,6 +56,8 @@ fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Install { to } => install(&to),
         Verb::Run { member, settings } => {
+            // The hook has done that, unless the kubelet was restarted at that very moment.
+            install(std::path::Path::new(settings::paths::LAUNCH))?;
             let settings: MemberSettings = serde_json::from_str(&settings)
                 .map_err(|source| Error::Settings { variable: settings::VARIABLE, source })?;
             // One member needs one thread, and the memory of one.
@@ -65,11 +67,17 @@ fn run(verb: Verb) -> Result<()> {
     }
 }
 
-/// The launcher lies beside the agent in its image.
+/// The launcher lies beside the agent in its image. What is there already is left alone.
 fn install(to: &std::path::Path) -> Result<()> {
     let own = std::env::current_exe().doing(|| "finding this program".to_owned())?;
     let launcher = own.with_file_name("launch");
-    let unfinished = to.with_extension("part");
+    if let (Ok(there), Ok(wanted)) = (std::fs::read(to), std::fs::read(&launcher))
+        && there == wanted
+    {
+        return Ok(());
+    }
+    // The hook of a restarted container may be at work at the same time.
+    let unfinished = to.with_extension(format!("part-{}", std::process::id()));
     let copy = || std::fs::copy(&launcher, &unfinished).and_then(|_| std::fs::rename(&unfinished, to));
     copy().doing(|| format!("copying {} to {}", launcher.display(), to.display()))
 }

@@ -55,6 +55,16 @@ struct Permit {
     beginning: Beginning,
     /// On record already, or not before there is a log.
     report: Option<DataReport>,
+    record: Record,
+}
+
+/// Whether it is known what was on record before this start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    Read,
+    /// The API did not answer, or nobody has asked yet. Until it does, nothing is reported: that could take the record
+    /// back.
+    Unread,
 }
 
 /// Runs until the pod is stopped.
@@ -120,19 +130,14 @@ impl Guard {
 
     /// This agent was restarted beside a running etcd, which an earlier one had let start.
     async fn adopt(&self) -> Result<()> {
-        let Some(identity) = VolumeIdentity::read(&self.volume.root)? else {
-            // Nobody of ours wrote this data. Nothing is said about it until whoever runs there is gone.
-            tracing::warn!(member = self.name, "an etcd runs on data that no agent has prepared");
+        let Ok(Some(identity)) = VolumeIdentity::read(&self.volume.root) else {
+            // Nothing can be said about it until whoever runs there is gone.
+            tracing::warn!(member = self.name, "an etcd runs on data whose owner is not known");
             self.volume.use_becomes(false).await;
             return Ok(());
         };
         tracing::info!(member = self.name, boot = identity.boot_count, "etcd runs already");
-        let own = |report: &DataReport| {
-            report.state == DataState::Valid && report.member_id.as_ref() == Some(&identity.member_id)
-        };
-        // If there is none, it is on record from its first pulse.
-        let report = self.kubernetes.orders().await.last_report.filter(own);
-        let permit = Permit { identity, beginning: Beginning::OwnData, report };
+        let permit = Permit { identity, beginning: Beginning::OwnData, report: None, record: Record::Unread };
         self.accompany(self.volume.use_becomes(false), permit).await
     }
 
@@ -184,8 +189,11 @@ impl Guard {
             epoch: data.epoch,
             boot_count: data.boot_count + 1,
         };
-        let report = inspection.report(orders.last_report.as_ref(), None);
-        let permit = Permit { identity, beginning: Beginning::OwnData, report: Some(report) };
+        let (report, record) = match orders.ticket {
+            Word::Unreachable => (None, Record::Unread),
+            _ => (Some(inspection.report(orders.last_report.as_ref(), None)), Record::Read),
+        };
+        let permit = Permit { identity, beginning: Beginning::OwnData, report, record };
         self.prepare(&permit)?;
         Ok(permit)
     }
@@ -206,7 +214,7 @@ impl Guard {
             boot_count: 1,
         };
         let beginning = Beginning::New { token, initial_cluster };
-        let permit = Permit { identity, beginning, report: None };
+        let permit = Permit { identity, beginning, report: None, record: Record::Read };
         self.prepare(&permit)?;
         Ok(permit)
     }
@@ -254,7 +262,23 @@ impl Guard {
         }
     }
 
+    /// What was on record of the member that runs, which is valid because it runs. Whether the API answered.
+    async fn read_record(&self, permit: &mut Permit) -> bool {
+        let orders = self.kubernetes.orders().await;
+        if matches!(orders.ticket, Word::Unreachable) {
+            return false;
+        }
+        let own = |report: &DataReport| report.member_id.as_ref() == Some(&permit.identity.member_id);
+        let valid = |report| DataReport { state: DataState::Valid, reason: None, ..report };
+        permit.report = orders.last_report.filter(own).map(valid);
+        permit.record = Record::Read;
+        true
+    }
+
     async fn note(&self, attendance: &mut Attendance, pulse: Option<&Pulse>) {
+        if attendance.permit.record == Record::Unread && !self.read_record(&mut attendance.permit).await {
+            return;
+        }
         let identity = &attendance.permit.identity;
         if attendance.permit.report.is_none() && self.volume.holds_log().unwrap_or(false) {
             // It has a log, so from now on it can have voted: that it began is on record from here.

@@ -118,6 +118,12 @@ impl Cluster {
         serde_json::from_value(object["status"].clone()).unwrap_or_default()
     }
 
+    /// How many members it is to have.
+    pub async fn size(&self) -> i32 {
+        let object = self.kubernetes.get(&self.own_path()).await;
+        i32::try_from(object["spec"]["replicas"].as_i64().unwrap()).unwrap()
+    }
+
     pub async fn member_status(&self, ordinal: i32) -> Option<MemberStatus> {
         let name = self.member(ordinal);
         self.status().await.members.into_iter().find(|member| member.name == name)
@@ -159,7 +165,7 @@ impl Cluster {
     }
 
     pub async fn follower(&self) -> i32 {
-        (self.leader().await + 1) % self.status().await.replicas
+        (self.leader().await + 1) % self.size().await
     }
 
     /// What applications get to know: certificates, and the name to expect.

@@ -37,7 +37,7 @@ pub async fn get(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, ClientE
 }
 
 impl Ledger {
-    /// Writes so many new keys, each through the next member that is well, until each is acknowledged.
+    /// Writes so many new keys, each through a member that is called ready, until each is acknowledged.
     pub async fn write(&mut self, cluster: &Cluster, count: usize) {
         for _ in 0..count {
             let number = self.acknowledged.len();
@@ -53,12 +53,10 @@ impl Ledger {
 
     /// Asks every member of its own knowledge, with a linearizable read: all there, nothing else, at the same revision.
     pub async fn is_held_by_all(&self, cluster: &Cluster) {
-        for ordinal in 0..cluster.status().await.replicas {
+        for ordinal in 0..cluster.size().await {
             let pairs = eventually("a member answers", async || {
                 let client = cluster.try_connect(ordinal).await?;
-                let range =
-                    RangeRequest { key: PREFIX.to_vec(), range_end: prefix_end(PREFIX), ..RangeRequest::default() };
-                client.range(range).await.ok()
+                client.range(Self::everything()).await.ok()
             });
             let pairs = pairs.await.kvs;
             let held = pairs.iter().map(|pair| (text(&pair.key), text(&pair.value))).collect::<BTreeMap<_, _>>();
@@ -70,6 +68,11 @@ impl Ledger {
                 assert!(pair.mod_revision >= acknowledged, "{} was rolled back", text(&pair.key));
             }
         }
+    }
+
+    /// Asks for all that a ledger may have written.
+    pub fn everything() -> RangeRequest {
+        RangeRequest { key: PREFIX.to_vec(), range_end: prefix_end(PREFIX), ..RangeRequest::default() }
     }
 
     pub fn len(&self) -> usize {

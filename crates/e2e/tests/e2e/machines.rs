@@ -101,6 +101,7 @@ fn a_member_restarts_on_its_data_while_the_kubernetes_api_is_away() {
             put(&client(&address, Some(tls.clone())), b"written/without-api", b"yes").await.ok()
         })
         .await;
+        bed.kubernetes.try_get("/version").await.expect_err("the Kubernetes API was not away");
         faults::start_api_server();
         cluster.is_whole().await;
         ledger.is_held_by_all(&cluster).await;

@@ -1,9 +1,14 @@
 //! An operator that dies at every write it makes.
 
-use std::{panic::AssertUnwindSafe, process::Stdio};
+use std::{
+    os::unix::process::ExitStatusExt,
+    panic::AssertUnwindSafe,
+    process::{ExitStatus, Stdio},
+};
 
 use futures::FutureExt;
 use quorate_e2e::{Bed, Cluster, Ledger, alone, bed, cluster::Kind, eventually};
+use rustix::process::Signal;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -24,6 +29,12 @@ fn operator(namespace: &str, die_at: Option<&str>) -> Child {
         .stderr(Stdio::null())
         .kill_on_drop(true);
     command.spawn().unwrap()
+}
+
+/// An operator that ends for any other reason proves nothing.
+fn died_as_told(ended: ExitStatus) -> bool {
+    assert_eq!(ended.signal(), Some(Signal::ABORT.as_raw()), "{ended}");
+    true
 }
 
 async fn scale_installed_operator(bed: &Bed, replicas: i32) {
@@ -51,7 +62,7 @@ async fn formed_once(cluster: &Cluster) {
     let known = cluster.connect(0).await.member_list(true).await.unwrap();
     let live = format!("{:x}", known.header.unwrap().cluster_id);
     assert_eq!(status.cluster_id.as_ref(), Some(&live), "{}", cluster.namespace);
-    for ordinal in 0..status.replicas {
+    for ordinal in 0..cluster.size().await {
         let member = cluster.get(Kind::EtcdMember, &cluster.member(ordinal)).await;
         let data = &member["status"]["data"];
         assert_eq!(
@@ -67,7 +78,7 @@ async fn survives_death(bed: &Bed, point: &str) -> bool {
     let cluster = Cluster::create(bed, &format!("dies-{}", point.replace(':', "-")), json!({ "replicas": 1 })).await;
     let mut mortal = operator(&cluster.namespace, Some(point));
     let died = tokio::select! {
-        _ = mortal.wait() => true,
+        ended = mortal.wait() => died_as_told(ended.unwrap()),
         () = cluster.is_whole() => false,
     };
     let _successor = died.then(|| operator(&cluster.namespace, None));
@@ -118,7 +129,7 @@ async fn lives_of_one_write(bed: &Bed) {
     loop {
         let mut mortal = operator(&cluster.namespace, Some("1:after"));
         let died = tokio::select! {
-            _ = mortal.wait() => true,
+            ended = mortal.wait() => died_as_told(ended.unwrap()),
             () = cluster.is_whole() => false,
         };
         if !died {

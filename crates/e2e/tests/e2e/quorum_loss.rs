@@ -10,6 +10,7 @@ use quorate_e2e::{
     faults::{self, Program},
     stays,
 };
+use quorate_etcd::pb::rpc::kv::RangeRequest;
 use serde_json::json;
 
 /// A new, empty volume in the place of the old one, and a new pod on it.
@@ -63,6 +64,9 @@ fn two_wiped_volumes_of_three_never_start_a_new_cluster() {
         assert!(cluster.is(ConditionType::Degraded, "True").await, "the loss is not named");
         assert_eq!(cluster.status().await.cluster_id, id);
         assert_eq!(faults::process(&cluster, 2, Program::Etcd).await, survivor, "the last copy was touched");
+        let last_copy = cluster.connect(2).await;
+        let held = last_copy.range(RangeRequest { serializable: true, ..Ledger::everything() }).await.unwrap();
+        assert_eq!(held.kvs.len(), ledger.len(), "the last copy holds all that was acknowledged");
     });
 }
 
@@ -79,5 +83,7 @@ fn one_wiped_volume_of_three_is_reported_and_the_others_go_on() {
         cluster.becomes(ConditionType::Degraded, "True").await;
         assert!(cluster.is(ConditionType::Ready, "True").await);
         assert!(faults::process(&cluster, 1, Program::Etcd).await.is_none(), "it started as if it were new");
+        let held = cluster.connect(0).await.range(Ledger::everything()).await.unwrap();
+        assert_eq!(held.kvs.len(), ledger.len(), "the others hold all that was acknowledged");
     });
 }

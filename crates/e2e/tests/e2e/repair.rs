@@ -58,6 +58,8 @@ fn edits_by_hand_are_undone() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "edited-objects", json!({ "replicas": 1 })).await;
         cluster.is_whole().await;
+        let mut ledger = Ledger::default();
+        ledger.write(&cluster, 3).await;
         let name = cluster.name.as_str();
         let edits: [(Kind, String, Value, &str); 5] = [
             (Kind::StatefulSet, names::stateful_set(name), json!({ "spec": { "replicas": 0 } }), "/spec/replicas"),
@@ -91,7 +93,6 @@ fn edits_by_hand_are_undone() {
             .await;
         }
         cluster.is_whole().await;
-        let mut ledger = Ledger::default();
         ledger.write(&cluster, 3).await;
         ledger.is_held_by_all(&cluster).await;
     });
