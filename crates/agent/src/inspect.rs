@@ -88,19 +88,7 @@ impl Inspection {
                 revision: known.revision.max(self.revision),
                 ..known.clone()
             },
-            (_, known) => {
-                let nothing = DataReport {
-                    state,
-                    reason: None,
-                    cluster_id: None,
-                    member_id: None,
-                    epoch: None,
-                    revision: None,
-                    last_index: None,
-                    boot_count: None,
-                };
-                DataReport { state, reason, ..known.cloned().unwrap_or(nothing) }
-            }
+            (_, known) => DataReport { state, reason, ..known.cloned().unwrap_or(DataReport::of(state)) },
         }
     }
 

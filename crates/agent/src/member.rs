@@ -283,14 +283,10 @@ impl Guard {
         if attendance.permit.report.is_none() && self.volume.holds_log().unwrap_or(false) {
             // It has a log, so from now on it can have voted: that it began is on record from here.
             attendance.permit.report = Some(DataReport {
-                state: DataState::Valid,
-                reason: None,
                 cluster_id: Some(identity.cluster_id.clone()),
                 member_id: Some(identity.member_id.clone()),
                 epoch: Some(identity.epoch),
-                revision: None,
-                last_index: None,
-                boot_count: Some(identity.boot_count),
+                ..DataReport::of(DataState::Valid)
             });
         }
         let data = attendance

@@ -152,6 +152,22 @@ pub struct DataReport {
     pub boot_count: Option<i64>,
 }
 
+impl DataReport {
+    /// A report that knows of no identity.
+    pub fn of(state: DataState) -> Self {
+        DataReport {
+            state,
+            reason: None,
+            cluster_id: None,
+            member_id: None,
+            epoch: None,
+            revision: None,
+            last_index: None,
+            boot_count: None,
+        }
+    }
+}
+
 /// What a data directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DataState {

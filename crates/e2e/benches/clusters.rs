@@ -12,7 +12,8 @@ use std::{
 use futures::future::join_all;
 use quorate_api::{conditions::ConditionType, status::MemberHealth};
 use quorate_e2e::{
-    Bed, Cluster, bed,
+    Bed, Cluster,
+    audit::{position, writes_since},
     cluster::{Kind, client},
     data::put,
     eventually,
@@ -21,7 +22,7 @@ use quorate_e2e::{
 };
 use quorate_etcd::client::Tls;
 use rustix::process::{Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{interval, sleep};
 
 fn main() {
@@ -218,20 +219,13 @@ async fn rest() {
 
 /// Writes of one minute, from the API server's audit log, without those of Kubernetes itself.
 async fn idle_writes(what: &str, namespace: &str) {
-    let log = bed::testbed().log("audit");
-    let from = usize::try_from(fs::metadata(&log).unwrap().len()).unwrap();
+    let from = position();
     sleep(Duration::from_mins(1)).await;
-    let log = fs::read(log).unwrap();
     let mut counts = BTreeMap::new();
-    for line in String::from_utf8_lossy(&log[from..]).lines() {
-        let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (user, agent) = (text(&entry["user"]["username"]), text(&entry["userAgent"]));
-        let ours = user.contains("quorate") || user.contains(namespace);
-        if ours && ["create", "update", "patch", "delete"].iter().any(|verb| entry["verb"] == *verb) {
-            let resource = text(&entry["objectRef"]["resource"]);
-            let who = if user.contains("quorate-system") { "operator" } else { "agents" };
-            *counts.entry((who, agent, resource)).or_insert(0) += 1;
+    for write in writes_since(from) {
+        let who = if write.user.contains("quorate-system") { "operator" } else { "agents" };
+        if who == "operator" || write.user.contains(namespace) {
+            *counts.entry((who, write.user_agent, write.resource)).or_insert(0) += 1;
         }
     }
     println!("writes in a minute of {what}:");

@@ -15,11 +15,12 @@ use futures::FutureExt;
 use quorate_testbed::cgroup;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::kubernetes::Kubernetes;
+use crate::{kubernetes::Kubernetes, report};
 
 const NAME: &str = "e2e";
 /// A test that hangs must not take the others with it.
 const LIMIT: Duration = Duration::from_mins(10);
+const FOR_REPORT: Duration = Duration::from_secs(30);
 
 /// Who breaks nodes or the control plane breaks them for everybody.
 static TAKEN: RwLock<()> = RwLock::new(());
@@ -63,6 +64,9 @@ fn run(place: Place, limit: Duration, test: impl AsyncFnOnce(Bed) + Send + 'stat
         let kubernetes = Kubernetes::connect(&testbed().inner_kubeconfig("admin")).await;
         let test = tokio::time::timeout(limit, test(Bed { kubernetes: kubernetes.clone() }));
         let ended = AssertUnwindSafe(test).catch_unwind().await;
+        if !matches!(ended, Ok(Ok(()))) {
+            let _ = tokio::time::timeout(FOR_REPORT, report::print(&kubernetes, &kubernetes.namespaces())).await;
+        }
         // Also after a failure: what it leaves running would slow down all others.
         kubernetes.remove_namespaces().await;
         ended.unwrap_or_else(|panic| resume_unwind(panic)).expect("it takes too long");

@@ -164,10 +164,6 @@ impl Cluster {
         names::ordinal_of(&self.name, &leader.await.name).unwrap()
     }
 
-    pub async fn follower(&self) -> i32 {
-        (self.leader().await + 1) % self.size().await
-    }
-
     /// What applications get to know: certificates, and the name to expect.
     pub async fn tls(&self) -> Tls {
         self.tls_of(&names::secrets::client(&self.name)).await

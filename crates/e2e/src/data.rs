@@ -43,8 +43,8 @@ impl Ledger {
             let number = self.acknowledged.len();
             let (key, value) = (format!("ledger/{number:08}").into_bytes(), format!("value {number}").into_bytes());
             let revision = eventually("a write is acknowledged", async || {
-                let client = serving_member(cluster).await?;
-                put(&client, &key, &value).await.ok()
+                let client = serving_member(cluster).await.ok_or("no member is called ready")?;
+                put(&client, &key, &value).await.map_err(|error| error.to_string())
             });
             let revision = revision.await;
             self.acknowledged.insert(key, (value, revision));
@@ -55,8 +55,8 @@ impl Ledger {
     pub async fn is_held_by_all(&self, cluster: &Cluster) {
         for ordinal in 0..cluster.size().await {
             let pairs = eventually("a member answers", async || {
-                let client = cluster.try_connect(ordinal).await?;
-                client.range(Self::everything()).await.ok()
+                let client = cluster.try_connect(ordinal).await.ok_or("its pod has no address")?;
+                client.range(Self::everything()).await.map_err(|error| error.to_string())
             });
             let pairs = pairs.await.kvs;
             let held = pairs.iter().map(|pair| (text(&pair.key), text(&pair.value))).collect::<BTreeMap<_, _>>();

@@ -27,6 +27,15 @@ pub struct Refusal {
     pub message: String,
 }
 
+impl From<kube::Error> for Refusal {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Refusal { code: status.code, message: status.message },
+            other => Refusal { code: 0, message: format!("{other:?}") },
+        }
+    }
+}
+
 impl Kubernetes {
     pub async fn connect(kubeconfig: &Path) -> Self {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
@@ -45,10 +54,12 @@ impl Kubernetes {
     async fn send(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<Value, Refusal> {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
-        self.client.request::<Value>(request).await.map_err(|error| match error {
-            kube::Error::Api(status) => Refusal { code: status.code, message: status.message },
-            other => Refusal { code: 0, message: format!("{other:?}") },
-        })
+        Ok(self.client.request::<Value>(request).await?)
+    }
+
+    /// What is not JSON: logs.
+    pub async fn text(&self, path: &str) -> Result<String, Refusal> {
+        Ok(self.client.request_text(Request::get(path).body(Vec::new()).unwrap()).await?)
     }
 
     pub async fn try_get(&self, path: &str) -> Result<Value, Refusal> {
@@ -109,14 +120,18 @@ impl Kubernetes {
         let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
         let object = json!({ "metadata": { "name": name, "labels": labels } });
         self.create("/api/v1/namespaces", &object).await;
-        self.made.lock().unwrap().push(path);
+        self.made.lock().unwrap().push(name.to_owned());
     }
 
-    /// Those that were made here. They go in the background.
+    /// Those that were made here.
+    pub fn namespaces(&self) -> Vec<String> {
+        self.made.lock().unwrap().clone()
+    }
+
+    /// All of them. They go in the background.
     pub async fn remove_namespaces(&self) {
-        let made = std::mem::take(&mut *self.made.lock().unwrap());
-        for namespace in made {
-            let _ = self.try_delete(&namespace).await;
+        for namespace in self.namespaces() {
+            let _ = self.try_delete(&format!("/api/v1/namespaces/{namespace}")).await;
         }
     }
 }

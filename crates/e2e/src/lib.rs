@@ -5,11 +5,13 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(clippy::missing_panics_doc, reason = "every function here panics if what a test needs is not there")]
 
+pub mod audit;
 pub mod bed;
 pub mod cluster;
 pub mod data;
 pub mod faults;
 pub mod kubernetes;
+mod report;
 pub mod waiting;
 
 pub use bed::{Bed, alone, beside_others, measure};

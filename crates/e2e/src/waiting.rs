@@ -1,6 +1,6 @@
 //! Waiting for conditions, never for time.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
@@ -8,20 +8,37 @@ use tokio::time::{Instant, sleep};
 pub const PATIENCE: Duration = Duration::from_mins(2);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// Looks until there is something to see, and returns it with the time it took.
-pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-    timed(what, look).await.0
+/// What a look can bring: the thing itself, or not yet, perhaps with a reason.
+pub trait Look {
+    type Seen;
+    fn seen(self) -> Result<Self::Seen, String>;
 }
 
-/// [`eventually`], with the time it took.
-pub async fn timed<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> (T, Duration) {
+impl<T> Look for Option<T> {
+    type Seen = T;
+    fn seen(self) -> Result<T, String> {
+        self.ok_or_else(String::new)
+    }
+}
+
+impl<T, E: Display> Look for Result<T, E> {
+    type Seen = T;
+    fn seen(self) -> Result<T, String> {
+        self.map_err(|reason| format!(": {reason}"))
+    }
+}
+
+/// Looks until there is something to see, and returns it.
+pub async fn eventually<L: Look>(what: &str, mut look: impl AsyncFnMut() -> L) -> L::Seen {
     let began = Instant::now();
     loop {
-        if let Some(seen) = look().await {
-            return (seen, began.elapsed());
+        match look().await.seen() {
+            Ok(seen) => return seen,
+            Err(reason) if began.elapsed() >= PATIENCE => {
+                panic!("waited {} s in vain until {what}{reason}", PATIENCE.as_secs())
+            }
+            Err(_) => sleep(BETWEEN_LOOKS).await,
         }
-        assert!(began.elapsed() < PATIENCE, "waited {} s in vain until {what}", PATIENCE.as_secs());
-        sleep(BETWEEN_LOOKS).await;
     }
 }
 

@@ -21,11 +21,12 @@ const PENDING: &[(u32, &str)] = &[
 
 #[test]
 fn every_row_is_tested_or_listed_as_pending() {
-    let tested = [1, 2, 3, 4, 5, 6, 7, 8, 9, 13];
-    let mut rows = tested.into_iter().chain(PENDING.iter().map(|(row, _)| *row)).collect::<Vec<_>>();
-    rows.sort_unstable();
-    assert_eq!(rows, (1..=13).collect::<Vec<_>>());
-    assert!(PENDING.iter().all(|(_, why)| !why.is_empty()));
+    let tests = include_str!("operator_table.rs");
+    for row in 1..=13 {
+        let is_tested = tests.contains(&format!("\nfn row_{row:02}_"));
+        let is_pending = PENDING.iter().any(|(pending, why)| *pending == row && !why.is_empty());
+        assert!(is_tested != is_pending, "row {row}: tested {is_tested}, pending {is_pending}");
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ async fn scale_installed_operator(bed: &Bed, replicas: i32) {
     .await;
 }
 
-/// Runs a test in which nobody but its own operators acts. The installed one comes back however the test ends.
+/// Runs a test in which nobody but its own operators acts. The installed one comes back also if the test fails.
 async fn without_installed_operator(bed: Bed, test: impl AsyncFnOnce(&Bed)) {
     scale_installed_operator(&bed, 0).await;
     let ended = AssertUnwindSafe(test(&bed)).catch_unwind().await;

@@ -208,19 +208,9 @@ impl World {
             (Some(own), _) => Some(own),
             (None, before) => before,
         };
-        let nothing = DataReport {
-            state,
-            reason: None,
-            cluster_id: None,
-            member_id: None,
-            epoch: None,
-            revision: None,
-            last_index: None,
-            boot_count: None,
-        };
         let running = volume.data.as_ref().filter(|_| volume.running);
         member.status = Some(EtcdMemberStatus {
-            data: Some(DataReport { state, reason: refusal, ..known.unwrap_or(nothing) }),
+            data: Some(DataReport { state, reason: refusal, ..known.unwrap_or(DataReport::of(state)) }),
             etcd: Some(EtcdReport {
                 running: running.is_some(),
                 cluster_id: running.map(|data| data.cluster_id.clone()),
