@@ -29,8 +29,8 @@ use crate::{
 };
 
 const MANAGER: &str = "quorate-agent";
-/// Longer than a busy API server needs, shorter than anybody wants to wait for a member.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Longer than a busy API server needs, and so short that a renewal that fails is tried again before the Lease runs out.
+const PATIENCE: Duration = Duration::from_millis(1500);
 const BEFORE_NEXT_TRY: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -189,10 +189,16 @@ fn orders(member: Option<EtcdMember>, lease: Option<&Lease>) -> Orders {
     let heartbeat = lease.map(Heartbeat::read).unwrap_or_default();
     let last_report = member.as_ref().and_then(|member| member.status.clone()?.data);
     let recorded = last_report.as_ref().and_then(|report| identity_on_record(report, &heartbeat));
+    let ticket = member.filter(|member| !member.name_any().is_empty()).map(|member| member.spec.ticket);
+    let ticket = match ticket {
+        // Its record is lost, and the Lease tells that it has started all the same: it may not do so empty again.
+        Some(Ticket::Bootstrap { epoch, .. }) if recorded.is_none() && heartbeat.has_started() => {
+            Some(Ticket::Resume { epoch })
+        }
+        ticket => ticket,
+    };
     Orders {
-        ticket: member
-            .filter(|member| !member.name_any().is_empty())
-            .map_or(Word::Nothing, |m| Word::Known(m.spec.ticket)),
+        ticket: ticket.map_or(Word::Nothing, Word::Known),
         recorded: recorded.map_or(Word::Nothing, Word::Known),
         last_report,
     }
@@ -207,4 +213,21 @@ fn identity_on_record(report: &DataReport, heartbeat: &Heartbeat) -> Option<Iden
         boot_count: report.boot_count.max(heartbeat.boot_count).unwrap_or_default(),
         last_index: report.last_index.max(heartbeat.last_index).unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_api::member::EtcdMemberSpec;
+
+    #[test]
+    fn a_lease_alone_remembers_that_a_member_has_started() {
+        let ticket = Ticket::Bootstrap { epoch: 1, token: "t".to_owned(), initial_cluster: Vec::new() };
+        let spec = EtcdMemberSpec { cluster: "etcd".to_owned(), ordinal: 0, ticket: ticket.clone() };
+        let member = EtcdMember::new("etcd-0", spec);
+        assert_eq!(orders(Some(member.clone()), Some(&Lease::default())).ticket, Word::Known(ticket));
+        let mut lease = Lease::default();
+        lease.metadata.annotations = Some(BTreeMap::from([(annotations::BOOT_COUNT.to_owned(), "1".to_owned())]));
+        assert_eq!(orders(Some(member), Some(&lease)).ticket, Word::Known(Ticket::Resume { epoch: 1 }));
+    }
 }

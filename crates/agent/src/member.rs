@@ -29,7 +29,7 @@ use crate::{
     local_etcd::{self, Pulse},
 };
 
-/// Three renewals fit into a Lease.
+/// More than two renewals fit into a Lease.
 const RENEWAL: Duration = Duration::from_secs(3);
 const PULSE: Duration = Duration::from_secs(1);
 /// While etcd is starting, whoever waits for it waits for this.

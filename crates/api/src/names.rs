@@ -50,6 +50,14 @@ pub fn member_account(cluster: &str) -> String {
     format!("{cluster}-member")
 }
 
+/// RoleBinding that lets the operator read Secrets in this namespace.
+pub fn operator_binding(cluster: &str) -> String {
+    format!("{cluster}-quorate-secrets")
+}
+
+/// ClusterRole that this RoleBinding names.
+pub const SECRETS_ROLE: &str = "quorate-secrets";
+
 /// PodDisruptionBudget over the members.
 pub fn disruption_budget(cluster: &str) -> String {
     cluster.to_owned()
@@ -111,6 +119,8 @@ pub mod labels {
     pub const COMPONENT: &str = "app.kubernetes.io/component";
     /// Value of [`COMPONENT`] on member pods.
     pub const MEMBER: &str = "member";
+    /// On member pods: `"true"` if clients are led to it, which the operator takes back from one that it no longer hears.
+    pub const SERVING: &str = "quorate.dev/serving";
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`], and the field manager of everything the operator writes.
     pub const MANAGER: &str = "quorate";
@@ -140,6 +150,8 @@ pub mod annotations {
     pub const CERTIFICATE_NOT_BEFORE: &str = "quorate.dev/certificate-not-before";
     /// On a Secret with a certificate: end of validity.
     pub const CERTIFICATE_NOT_AFTER: &str = "quorate.dev/certificate-not-after";
+    /// On a Secret with a certificate: digest of the certificate, which tells whether it is still the one that was made.
+    pub const CERTIFICATE_DIGEST: &str = "quorate.dev/certificate-digest";
     /// On a Secret with a certificate: digest of the names it is valid for.
     pub const CERTIFICATE_SUBJECT: &str = "quorate.dev/certificate-subject";
 }

@@ -102,10 +102,10 @@ pub fn not_supported_yet() -> Vec<NotYet> {
             "leave it out",
         ),
         NotYet::used(
-            "spec.recovery.quorumLoss Manual",
-            "self.recovery.quorumLoss == 'Manual'",
-            |spec| spec.recovery.quorum_loss == QuorumLossPolicy::Manual,
-            "use Automatic",
+            "spec.recovery.quorumLoss Automatic",
+            "has(self.recovery.quorumLoss) && self.recovery.quorumLoss == 'Automatic'",
+            |spec| spec.recovery.quorum_loss == Some(QuorumLossPolicy::Automatic),
+            "use Manual, which states the loss and leaves every copy untouched",
         ),
         NotYet::changed(
             "a change of spec.replicas",

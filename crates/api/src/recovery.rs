@@ -12,8 +12,9 @@ use crate::{defaults, schema};
 pub struct RecoverySpec {
     /// After the data of a majority is proven lost: Automatic starts again from the best surviving copy and states what
     /// was lost; Manual stops and asks. Intact volumes are always simply restarted.
-    #[serde(default)]
-    pub quorum_loss: QuorumLossPolicy,
+    // No default yet: it will be Automatic, and an object that was stored before must not have been pinned to less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quorum_loss: Option<QuorumLossPolicy>,
 
     /// How long a member may be NotReady before its pod is restarted.
     #[serde(default = "defaults::not_ready_grace")]
@@ -31,7 +32,7 @@ pub struct RecoverySpec {
 impl Default for RecoverySpec {
     fn default() -> Self {
         Self {
-            quorum_loss: QuorumLossPolicy::default(),
+            quorum_loss: None,
             not_ready_grace_period: defaults::not_ready_grace(),
             unknown_grace_period: defaults::unknown_grace(),
         }
@@ -39,9 +40,8 @@ impl Default for RecoverySpec {
 }
 
 /// What happens after the data of a majority is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum QuorumLossPolicy {
-    #[default]
     Automatic,
     Manual,
 }

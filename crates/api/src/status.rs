@@ -106,6 +106,8 @@ pub enum ClusterPhase {
     Degraded,
     /// Requests are not served: too few members are ready.
     QuorumLost,
+    /// Nobody has heard from so many members that it is not known whether requests are served.
+    Unknown,
     /// No members are wanted.
     Hibernated,
     /// The EtcdCluster is being deleted.

@@ -55,6 +55,13 @@ pub enum Effect {
         name: String,
         guard: Guard,
     },
+    /// Lead clients to a member, or away from it.
+    SetServing {
+        pod: String,
+        /// The pod is still the one that was seen.
+        uid: String,
+        serving: bool,
+    },
     /// Delete a member's volume, with its data.
     DeleteClaim {
         name: String,
@@ -93,7 +100,7 @@ impl Action {
         match &self.effect {
             Effect::Apply { object, .. } => object.key().to_string(),
             Effect::Delete { key, .. } => key.to_string(),
-            Effect::RestartPod { name, .. } => format!("Pod {name}"),
+            Effect::RestartPod { name, .. } | Effect::SetServing { pod: name, .. } => format!("Pod {name}"),
             Effect::DeleteClaim { name, .. } => format!("PersistentVolumeClaim {name}"),
             Effect::IssueCertificate(request) => format!("Secret {}", request.secret),
             Effect::AddFinalizer | Effect::RemoveFinalizer => "EtcdCluster".to_owned(),

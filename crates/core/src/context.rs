@@ -60,6 +60,11 @@ impl<'a> Context<'a> {
         matches!((ours, member.cluster_id()), (Some(ours), Some(theirs)) if ours != theirs)
     }
 
+    /// Whether some member's pod is on its way out, or not made yet: no other is disturbed meanwhile.
+    pub(crate) fn is_pod_away(&self) -> bool {
+        self.members.iter().any(|member| member.pod.is_none_or(|pod| pod.terminating.is_some()))
+    }
+
     pub(crate) fn status(&self) -> Option<&'a EtcdClusterStatus> {
         self.view.cluster.status.as_ref()
     }

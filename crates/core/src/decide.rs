@@ -31,6 +31,7 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
     let next_change = [
         status::members::next_change(&context),
         rules::bootstrap::next_change(&context),
+        rules::repair::next_change(&context),
         (!view.taken_secrets.is_empty()).then_some(WHILE_A_SECRET_IS_TAKEN),
     ];
     let requeue = next_change.into_iter().flatten().min().unwrap_or(RESYNC).min(RESYNC);

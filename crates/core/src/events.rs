@@ -1,6 +1,5 @@
 //! What is worth telling about a change of status. A status that stays the same says nothing.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quorate_api::conditions::{self, ConditionType};
 use quorate_api::status::{EtcdClusterStatus, MemberHealth, MemberRole, MemberStatus};
 
@@ -47,10 +46,10 @@ fn leader(status: &EtcdClusterStatus) -> Option<&str> {
 }
 
 fn ready_event(before: &EtcdClusterStatus, after: &EtcdClusterStatus) -> Option<Event> {
-    let is_true = |condition: &Condition| condition.status == "True";
     let condition = conditions::find(&after.conditions, ConditionType::Ready)?;
-    let was = conditions::find(&before.conditions, ConditionType::Ready).is_some_and(is_true);
+    let before = conditions::find(&before.conditions, ConditionType::Ready);
+    let was = before.map_or("False", |before| before.status.as_str());
     let named = Reason::ALL.iter().copied().find(|reason| reason.as_str() == condition.reason);
     let reason = named.unwrap_or(Reason::QuorumLost);
-    (was != is_true(condition)).then(|| Event { reason, message: condition.message.clone() })
+    (was != condition.status).then(|| Event { reason, message: condition.message.clone() })
 }

@@ -5,8 +5,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use quorate_api::names::annotations;
 use quorate_api::status::MemberRole;
 
-/// How long a renewal is good for. Agents renew three times as often.
-pub const DURATION_SECONDS: i32 = 10;
+/// How long a renewal is good for. Agents renew every three seconds: one renewal may be late, and a dead member is
+/// noticed, and clients are led away from it, within ten seconds.
+pub const DURATION_SECONDS: i32 = 8;
 
 /// What an agent last said about its member. It renews only while its etcd serves and knows a leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -40,6 +40,7 @@ reasons! {
     // Conditions and phases.
     Quorate, Normal, "a majority of the members is ready, so requests are served";
     QuorumLost, Warning, "fewer than a majority of the members are ready, so requests are not served";
+    QuorumUnknown, Warning, "too few members have been heard of lately to tell whether requests are served";
     AllMembersReady, Normal, "all members are ready";
     NotAllMembersReady, Warning, "not all members are ready";
     NotFormed, Normal, "the cluster has not been formed yet";
@@ -62,6 +63,10 @@ reasons! {
     ObjectChanged, Normal, "an object of the cluster was not as it should be and is put right";
     ObjectSuperfluous, Normal, "an object of a member that is not part of the cluster is removed";
     CertificateMissing, Normal, "a certificate did not exist and is issued";
+    CertificateEdited, Normal, "the Secret of a certificate was edited by hand, so the certificate is issued anew";
+    SecretsOutOfReach, Warning, "the operator may not read Secrets in this namespace, so it can make no certificates; bind it to the ClusterRole quorate-secrets here";
+    WaitingForRights, Normal, "the operator's right to read Secrets in this namespace is being made";
+    AuthorityChanged, Warning, "the Secret of a certificate authority was changed by hand; members trust the one that was there, so nothing is signed until its content is put back";
     SecretTaken, Warning, "a Secret of a needed name does not belong to this EtcdCluster and is left alone; remove it or choose another name";
     AuthorityLost, Warning, "the Secret of a certificate authority is gone; members that run would not trust a new one, so none is made: put the Secret back, or delete the EtcdCluster and create it again on its volumes";
 
@@ -87,6 +92,10 @@ reasons! {
     MemberOfAnotherCluster, Warning, "a member holds the data of another cluster; a human must look at its volume";
     MemberUnreadable, Warning, "an EtcdMember cannot be read; once it is deleted, it is made again";
     AlarmRaised, Warning, "etcd has raised an alarm: with NOSPACE it refuses writes until space is freed and the alarm is disarmed, with CORRUPT the members' data differs";
+    MemberHidden, Warning, "the member is silent or serves other data, so clients are no longer led to it";
+    MemberShown, Normal, "clients are led to the member again";
+    AccountRenewed, Normal, "the ServiceAccount was made anew, so the member's pod cannot speak to Kubernetes any more and is replaced";
+    WaitingForOldPods, Normal, "the StatefulSet is made again once the pods of the deleted one are gone";
     MemberStuck, Warning, "the member has not been ready for longer than spec.recovery.notReadyGracePeriod; its pod is restarted";
 
     // Deleting.

@@ -18,13 +18,14 @@ use crate::quorum;
 use crate::reason::{Reason, Severity};
 use crate::rules::{Note, Plan};
 use crate::validate::SpecError;
-use crate::view::View;
+use crate::view::{SecretsSeen, View};
 
 /// The status after a pass.
 pub(crate) fn of(context: &Context<'_>, plan: &Plan, defects: &[SpecError]) -> EtcdClusterStatus {
     let members = members::observe(context);
     let size = context.size();
-    let ready = members.iter().filter(|member| member.status == MemberHealth::Ready).count();
+    let count = |health: MemberHealth| members.iter().filter(|member| member.status == health).count();
+    let (ready, silent) = (count(MemberHealth::Ready), count(MemberHealth::Unknown));
     let latch = plan.latch.as_ref().or(context.latch()).cloned();
     let mut status = EtcdClusterStatus {
         observed_generation: context.view.cluster.metadata.generation,
@@ -49,9 +50,11 @@ pub(crate) fn of(context: &Context<'_>, plan: &Plan, defects: &[SpecError]) -> E
     };
     let service = context.view.object(Kind::Service, &names::client_service(context.name));
     let served_before = context.status().and_then(|status| status.phase).is_some_and(|phase| {
-        matches!(phase, ClusterPhase::Running | ClusterPhase::Degraded | ClusterPhase::QuorumLost)
+        use ClusterPhase::{Degraded, QuorumLost, Running, Unknown};
+        matches!(phase, Running | Degraded | QuorumLost | Unknown)
     });
-    let health = Health { ready, size, formed: context.is_formed(), reachable: service.is_some(), served_before };
+    let health =
+        Health { ready, silent, size, formed: context.is_formed(), reachable: service.is_some(), served_before };
     set_phase(&mut status, &health, plan);
     for verdict in verdicts(&health, plan, defects) {
         set(context.view, &mut status, verdict, context.now);
@@ -91,6 +94,8 @@ pub(crate) fn deleting(view: &View, now: Timestamp) -> EtcdClusterStatus {
 
 struct Health {
     ready: usize,
+    /// Members that may be ready or not: nobody has heard from them.
+    silent: usize,
     size: usize,
     /// It has had a quorum.
     formed: bool,
@@ -98,6 +103,24 @@ struct Health {
     reachable: bool,
     /// It has been formed and reachable at some time.
     served_before: bool,
+}
+
+impl Health {
+    fn is_quorate(&self) -> bool {
+        quorum::is_quorate(self.ready, self.size)
+    }
+
+    /// Why it is not known to serve, and how many more it takes.
+    fn without_quorum(&self) -> (Option<bool>, Reason, String) {
+        let Health { ready, silent, size, .. } = *self;
+        let needed = quorum::quorum(size);
+        if quorum::is_quorate(ready + silent, size) {
+            let message =
+                format!("{ready} of {size} members are ready and {silent} silent, {needed} are needed to serve");
+            return (None, Reason::QuorumUnknown, message);
+        }
+        (Some(false), Reason::QuorumLost, format!("{ready} of {size} members are ready, {needed} are needed to serve"))
+    }
 }
 
 type Judgement = (ConditionType, Option<bool>, Reason, String);
@@ -116,7 +139,7 @@ fn set_phase(status: &mut EtcdClusterStatus, health: &Health, plan: &Plan) {
 }
 
 fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
-    let Health { ready, size, formed, reachable, served_before } = *health;
+    let Health { ready, size, formed, reachable, served_before, .. } = *health;
     let counted = format!("{ready} of {size} members are ready");
     let note = plan.notes.last();
     // A warning says more than the count.
@@ -128,7 +151,7 @@ fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
     if size == 0 {
         return (ClusterPhase::Hibernated, Reason::NoMembersWanted, Reason::NoMembersWanted.sentence().to_owned());
     }
-    if formed && !reachable && quorum::is_quorate(ready, size) {
+    if formed && !reachable && health.is_quorate() {
         let phase = if served_before { ClusterPhase::Degraded } else { ClusterPhase::Forming };
         let (reason, message) = say(Reason::ServiceMissing, Reason::ServiceMissing.sentence().to_owned());
         return (phase, reason, message);
@@ -138,12 +161,13 @@ fn phase(health: &Health, plan: &Plan) -> (ClusterPhase, Reason, String) {
             all if all == size => {
                 (ClusterPhase::Running, say(Reason::AllMembersReady, format!("all {size} members are ready")))
             }
-            some if quorum::is_quorate(some, size) => {
+            _ if health.is_quorate() => {
                 (ClusterPhase::Degraded, say(Reason::NotAllMembersReady, format!("{counted}, enough to serve")))
             }
             _ => {
-                let needed = quorum::quorum(size);
-                (ClusterPhase::QuorumLost, say(Reason::QuorumLost, format!("{counted}, {needed} are needed to serve")))
+                let (known, reason, message) = health.without_quorum();
+                let phase = if known.is_none() { ClusterPhase::Unknown } else { ClusterPhase::QuorumLost };
+                (phase, say(reason, message))
             }
         };
         return (phase, reason, message);
@@ -171,9 +195,9 @@ fn verdicts(health: &Health, plan: &Plan, defects: &[SpecError]) -> Vec<Judgemen
     let serving = match (size, formed) {
         (0, _) => (Some(false), Reason::NoMembersWanted, sentence(Reason::NoMembersWanted)),
         (_, false) => (Some(false), Reason::NotFormed, sentence(Reason::NotFormed)),
-        _ if quorum::is_quorate(ready, size) && reachable => (Some(true), Reason::Quorate, counted.clone()),
-        _ if quorum::is_quorate(ready, size) => (Some(false), Reason::ServiceMissing, sentence(Reason::ServiceMissing)),
-        _ => (Some(false), Reason::QuorumLost, format!("{counted}, {} are needed to serve", quorum::quorum(size))),
+        _ if health.is_quorate() && reachable => (Some(true), Reason::Quorate, counted.clone()),
+        _ if health.is_quorate() => (Some(false), Reason::ServiceMissing, sentence(Reason::ServiceMissing)),
+        _ => health.without_quorum(),
     };
     let all = if ready == size && size > 0 {
         (Some(true), Reason::AllMembersReady, counted)
@@ -181,7 +205,10 @@ fn verdicts(health: &Health, plan: &Plan, defects: &[SpecError]) -> Vec<Judgemen
         (Some(false), Reason::NotAllMembersReady, counted)
     };
     let settled = plan.actions.is_empty() && plan.latch.is_none() && (formed || size == 0);
-    let progressing = if settled {
+    let waiting = plan.notes.iter().find(|note| note.reason == Reason::WaitingForOldPods);
+    let progressing = if let Some(note) = waiting {
+        (Some(true), note.reason, note.detail.clone())
+    } else if settled {
         (Some(false), Reason::Settled, sentence(Reason::Settled))
     } else {
         (Some(true), Reason::Working, sentence(Reason::Working))
@@ -224,6 +251,9 @@ fn oldest_version(members: &[quorate_api::status::MemberStatus]) -> Option<Strin
 }
 
 fn certificates(context: &Context<'_>) -> Option<CertificateStatus> {
+    if context.view.secrets != SecretsSeen::Read {
+        return context.status()?.certificates.clone();
+    }
     let first_end = context.view.certificates.values().filter_map(|fact| fact.not_after).min()?;
     Some(CertificateStatus { not_after: Time(first_end) })
 }

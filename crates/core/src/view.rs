@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
+use quorate_api::names::labels;
 use quorate_api::{EtcdCluster, EtcdMember, defaults, names};
 
 use crate::object::{Kind, Object, ObjectKey};
@@ -22,6 +23,7 @@ pub struct View {
     pub claims: BTreeMap<String, ClaimFact>,
     /// Secrets that hold certificates of the cluster. Never their content.
     pub certificates: BTreeMap<String, CertificateFact>,
+    pub secrets: SecretsSeen,
     /// Secrets that have a name the cluster needs and belong to somebody else.
     pub taken_secrets: BTreeSet<String>,
     /// Every EtcdMember that exists and cannot be read, and why.
@@ -38,6 +40,15 @@ pub struct Platform {
     pub etcd_repository: String,
     /// DNS domain of the Kubernetes cluster.
     pub cluster_domain: String,
+    /// Who the operator is. Without it nothing is done about its rights: whoever runs it has given them.
+    pub account: Option<Account>,
+}
+
+/// A ServiceAccount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub namespace: String,
+    pub name: String,
 }
 
 impl Default for Platform {
@@ -46,8 +57,19 @@ impl Default for Platform {
             agent_image: "quorate/agent:dev".to_owned(),
             etcd_repository: defaults::IMAGE_REPOSITORY.to_owned(),
             cluster_domain: "cluster.local".to_owned(),
+            account: None,
         }
     }
+}
+
+/// Whether anything is known about Secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretsSeen {
+    Read,
+    /// The operator's right to read them was not there to begin with.
+    NotAsked,
+    /// It asked and may not.
+    Refused,
 }
 
 /// A member pod.
@@ -55,8 +77,11 @@ impl Default for Platform {
 pub struct PodFact {
     pub uid: String,
     pub ready: bool,
-    pub terminating: bool,
+    /// When it should be gone at the latest, if it is on its way out.
+    pub terminating: Option<Timestamp>,
     pub created: Option<Timestamp>,
+    /// Whether clients are led to it.
+    pub serving: bool,
     /// Whether a controller looks after it. One that was orphaned by hand is nobody's to wait for.
     pub controlled: bool,
     /// Revision of the StatefulSet's template that it was made from.
@@ -70,7 +95,8 @@ impl From<&Pod> for PodFact {
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-            terminating: pod.metadata.deletion_timestamp.is_some(),
+            terminating: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            serving: label(labels::SERVING).as_deref() == Some("true"),
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             controlled: pod.metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true)),
             revision: label("controller-revision-hash"),
@@ -91,6 +117,8 @@ pub struct CertificateFact {
     pub serial: Option<String>,
     pub not_before: Option<Timestamp>,
     pub not_after: Option<Timestamp>,
+    /// Somebody else has written key or certificate since.
+    pub edited: bool,
 }
 
 impl View {
@@ -102,6 +130,7 @@ impl View {
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            secrets: SecretsSeen::Read,
             taken_secrets: BTreeSet::new(),
             unreadable_members: BTreeMap::new(),
             heard: BTreeMap::new(),

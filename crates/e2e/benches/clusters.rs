@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use quorate_api::{conditions::ConditionType, status::MemberHealth};
+use quorate_api::{conditions::ConditionType, names, status::MemberHealth};
 use quorate_e2e::{
     Bed, Cluster,
     audit::{position, writes_since},
@@ -26,11 +26,12 @@ use serde_json::json;
 use tokio::time::{interval, sleep};
 
 fn main() {
-    let parts: [(&str, fn()); 6] = [
+    let parts: [(&str, fn()); 7] = [
         ("forming", || measure(async |bed| forming(&bed).await)),
         ("many", || measure(async |bed| many_and_idle(&bed).await)),
         ("deleted-pod", || measure(async |bed| deleted_pod(&bed).await)),
         ("frozen", || measure(async |bed| frozen(&bed).await)),
+        ("dead-node", || measure(async |bed| dead_node(&bed).await)),
         ("leader", || measure(async |bed| killed_leader(&bed).await)),
         ("idle", || measure(async |bed| idle_alone(&bed).await)),
     ];
@@ -177,6 +178,39 @@ async fn frozen(bed: &Bed) {
     report("member thawed to all members ready", back);
 }
 
+/// The power of a node is cut. Not that of the first, from which this is measured, nor that of the acting operator, whose
+/// successor would have to take over first.
+async fn dead_node(bed: &Bed) {
+    let cluster = Cluster::create(bed, "dead-nodes", json!({ "replicas": 3 })).await;
+    let (mut shown, mut left) = (Vec::new(), Vec::new());
+    for run in 0..4 {
+        cluster.is_whole().await;
+        let operator = bed.acting_operator().await["spec"]["nodeName"].clone();
+        let number = [2 + run % 2, 3 - run % 2].into_iter().find(|number| operator != format!("node{number}")).unwrap();
+        let node = format!("node{number}");
+        let pods = cluster.kubernetes.list(&cluster.all(Kind::Pod)).await;
+        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node).unwrap();
+        let victim = names::ordinal_of(&cluster.name, pod["metadata"]["name"].as_str().unwrap()).unwrap();
+        let address = pod["status"]["podIP"].as_str().unwrap();
+        eventually("all are behind the Service", async || (cluster.serving_addresses().await.len() == 3).then_some(()))
+            .await;
+        let began = Instant::now();
+        let dead = faults::kill_node(number);
+        let status = eventually("the status shows it", async || {
+            (cluster.member_status(victim).await?.status != MemberHealth::Ready).then(|| began.elapsed())
+        });
+        let service = eventually("the Service is rid of it", async || {
+            (!cluster.serving_addresses().await.iter().any(|other| other == address)).then(|| began.elapsed())
+        });
+        let (status, service) = tokio::join!(status, service);
+        shown.push(status);
+        left.push(service);
+        dead.mend();
+    }
+    report("node killed to the status saying so", shown);
+    report("node killed to its member having left the Service", left);
+}
+
 /// A client that begins a put every 50 ms, each on a fresh connection, while the leader is killed.
 async fn killed_leader(bed: &Bed) {
     let cluster = Cluster::create(bed, "killed-leaders", json!({ "replicas": 3 })).await;
@@ -235,10 +269,7 @@ async fn idle_writes(what: &str, namespace: &str) {
 }
 
 async fn leading_operator(bed: &Bed) -> i32 {
-    let lease =
-        bed.kubernetes.get("/apis/coordination.k8s.io/v1/namespaces/quorate-system/leases/quorate-operator").await;
-    let holder = lease["spec"]["holderIdentity"].as_str().unwrap().to_owned();
-    let pod = bed.kubernetes.get(&format!("/api/v1/namespaces/quorate-system/pods/{holder}")).await;
+    let pod = bed.acting_operator().await;
     faults::process_of(pod["metadata"]["uid"].as_str().unwrap(), "operator").unwrap().as_raw_nonzero().get()
 }
 

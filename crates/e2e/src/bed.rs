@@ -14,6 +14,7 @@ use std::{
 use futures::FutureExt;
 use quorate_testbed::cgroup;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
 
 use crate::{kubernetes::Kubernetes, report};
 
@@ -30,6 +31,15 @@ static TAKEN: RwLock<()> = RwLock::new(());
 #[expect(missing_debug_implementations, reason = "the Kubernetes client has none")]
 pub struct Bed {
     pub kubernetes: Kubernetes,
+}
+
+impl Bed {
+    /// The pod of the operator that acts, as opposed to the one that stands by.
+    pub async fn acting_operator(&self) -> Value {
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/quorate-system/leases/quorate-operator";
+        let holder = self.kubernetes.get(lease).await["spec"]["holderIdentity"].as_str().unwrap().to_owned();
+        self.kubernetes.get(&format!("/api/v1/namespaces/quorate-system/pods/{holder}")).await
+    }
 }
 
 /// Where in the bed's networks a thread lives.

@@ -1,6 +1,6 @@
 //! What can happen to a member, a node or the control plane.
 
-use std::fs;
+use std::{fs, panic::catch_unwind, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -46,28 +46,48 @@ pub fn process_of(pod: &str, program: &str) -> Option<Pid> {
         .find_map(Pid::from_raw)
 }
 
-/// A power cut.
-pub fn kill_node(number: u8) {
-    bed::command(&["node", "kill", &number.to_string()]);
+/// What is broken for everybody on the bed. It is mended at the end, also of a test that fails.
+#[derive(Debug)]
+#[must_use]
+pub struct Broken {
+    mend: Vec<String>,
 }
 
-pub fn start_node(number: u8) {
-    bed::command(&["node", "start", &number.to_string()]);
+impl Broken {
+    fn by(fault: &[&str], mend: &[&str]) -> Self {
+        let mend = mend.iter().map(|&word| word.to_owned()).collect();
+        let broken = Broken { mend };
+        bed::command(fault);
+        broken
+    }
+
+    pub fn mend(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        let words = self.mend.iter().map(String::as_str).collect::<Vec<_>>();
+        if thread::panicking() {
+            // A second panic would end all tests.
+            let _ = catch_unwind(|| bed::command(&words));
+        } else {
+            bed::command(&words);
+        }
+    }
+}
+
+/// A power cut.
+pub fn kill_node(number: u8) -> Broken {
+    Broken::by(&["node", "kill", &number.to_string()], &["node", "start", &number.to_string()])
 }
 
 /// A pulled cable.
-pub fn cut_node(number: u8) {
-    bed::command(&["node", "cut", &number.to_string()]);
+pub fn cut_node(number: u8) -> Broken {
+    Broken::by(&["node", "cut", &number.to_string()], &["node", "heal", &number.to_string()])
 }
 
-pub fn heal_node(number: u8) {
-    bed::command(&["node", "heal", &number.to_string()]);
-}
-
-pub fn stop_api_server() {
-    bed::command(&["component", "stop", "kube-apiserver"]);
-}
-
-pub fn start_api_server() {
-    bed::command(&["component", "start", "kube-apiserver"]);
+pub fn stop_api_server() -> Broken {
+    Broken::by(&["component", "stop", "kube-apiserver"], &["component", "start", "kube-apiserver"])
 }

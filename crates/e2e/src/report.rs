@@ -1,4 +1,5 @@
 //! What a failed test leaves to read, before its namespaces go.
+#![expect(clippy::print_stdout, reason = "the test harness shows what a failed test has printed")]
 
 use serde_json::Value;
 
@@ -13,7 +14,8 @@ pub(crate) async fn print(kubernetes: &Kubernetes, namespaces: &[String]) {
     for namespace in namespaces {
         println!("-- left in {namespace}");
         for (kind, part) in [("etcdclusters", "status"), ("etcdmembers", "spec"), ("etcdmembers", "status")] {
-            for object in items(kubernetes, &format!("/apis/quorate.dev/v1alpha1/namespaces/{namespace}/{kind}")).await {
+            for object in items(kubernetes, &format!("/apis/quorate.dev/v1alpha1/namespaces/{namespace}/{kind}")).await
+            {
                 println!("{kind}/{} {part}: {}", name(&object), object[part]);
             }
         }

@@ -80,6 +80,23 @@ impl Actor<'_> {
                 }
                 self.delete_found(&api, name, pod.metadata, &target).await
             }
+            Effect::SetServing { pod, uid, serving } => {
+                let api = Api::<Pod>::namespaced(self.client.clone(), &self.namespace());
+                // The identifier is a precondition: a pod that was made anew meanwhile stays as it is.
+                let patch = Patch::Merge(json!({
+                    "metadata": { "uid": uid, "labels": { labels::SERVING: serving.to_string() } },
+                }));
+                let params = PatchParams { field_manager: Some(labels::MANAGER.to_owned()), ..PatchParams::default() };
+                let target = action.target();
+                match within(&format!("label {target}"), api.patch_metadata(pod, &params, &patch)).await {
+                    Err(Error::Api { source: kube::Error::Api(status), .. }) if status.code == 404 => Ok(()),
+                    // It is another pod by now.
+                    Err(Error::Api { source: kube::Error::Api(status), .. }) if status.code == 422 => {
+                        Err(Error::Outdated { what: target })
+                    }
+                    result => result.map(|_| ()),
+                }
+            }
             Effect::DeleteClaim { name, guard } => {
                 let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace());
                 self.delete(&api, name, guard, &action.target()).await

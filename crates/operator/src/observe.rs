@@ -17,7 +17,7 @@ use quorate_api::names::{self, labels};
 use quorate_api::status::{MemberHealth, MemberStatus};
 use quorate_api::{EtcdCluster, EtcdMember};
 use quorate_core::view::{ClaimFact, Platform, PodFact};
-use quorate_core::{Decision, Effect, Kind, Object, ObjectKey, View};
+use quorate_core::{Decision, Effect, Kind, Object, ObjectKey, Reason, View};
 use serde::de::DeserializeOwned;
 
 use crate::act::within;
@@ -98,9 +98,12 @@ pub fn doubtful(view: &View, decision: &Decision) -> Vec<String> {
         member.status != MemberHealth::Ready && known.is_some_and(|known| known.status != member.status)
     };
     let worse = decision.status.members.iter().filter(is_worse).map(|member| member.name.clone());
-    let restarted = decision.actions.iter().filter_map(|action| match &action.effect {
-        Effect::RestartPod { name, .. } => Some(name.clone()),
-        _ => None,
+    // A pod that serves is stopped on the word of the others, so they are asked again as well.
+    let serves = |reason: Reason| reason == Reason::AccountRenewed;
+    let restarted = decision.actions.iter().flat_map(|action| match &action.effect {
+        Effect::RestartPod { .. } if serves(action.reason) => view.pods.keys().cloned().collect(),
+        Effect::RestartPod { name, .. } => vec![name.clone()],
+        _ => Vec::new(),
     });
     worse.chain(restarted).collect::<BTreeSet<_>>().into_iter().collect()
 }
@@ -137,7 +140,7 @@ pub async fn confirm(client: &Client, renewals: &Renewals, view: &mut View, memb
 /// their label, or our own write has not come back yet.
 pub async fn add_unlabelled(client: &Client, view: &mut View) -> Result<(), Error> {
     let namespace = view.cluster.namespace().unwrap_or_default();
-    let missing = needed(&view.cluster).into_iter().filter(|key| !view.objects.contains_key(key));
+    let missing = needed(view).into_iter().filter(|key| !view.objects.contains_key(key));
     let (members, others): (Vec<_>, Vec<_>) = missing.partition(|key| key.kind == Kind::EtcdMember);
     let members = members.into_iter().filter(|key| !view.unreadable_members.contains_key(&key.name));
     let members = members.map(|key| read_member(client, &namespace, key));
@@ -158,7 +161,8 @@ async fn read_member(
     within(&format!("read {key}"), api.get_opt(&key.name)).await
 }
 
-fn needed(cluster: &EtcdCluster) -> Vec<ObjectKey> {
+fn needed(view: &View) -> Vec<ObjectKey> {
+    let cluster = &view.cluster;
     let name = cluster.name_any();
     let account = names::member_account(&name);
     let mut keys = vec![
@@ -170,6 +174,9 @@ fn needed(cluster: &EtcdCluster) -> Vec<ObjectKey> {
         ObjectKey::new(Kind::StatefulSet, names::stateful_set(&name)),
         ObjectKey::new(Kind::PodDisruptionBudget, names::disruption_budget(&name)),
     ];
+    if view.platform.account.is_some() {
+        keys.push(ObjectKey::new(Kind::RoleBinding, names::operator_binding(&name)));
+    }
     for ordinal in 0..cluster.spec.replicas.clamp(0, MOST_MEMBERS) {
         keys.push(ObjectKey::new(Kind::Lease, names::member(&name, ordinal)));
         keys.push(ObjectKey::new(Kind::EtcdMember, names::member(&name, ordinal)));

@@ -2,7 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use quorate_api::defaults;
-use quorate_core::view::Platform;
+use quorate_core::view::{Account, Platform};
 
 /// Runs etcd clusters on Kubernetes.
 #[derive(Clone, Debug, Parser)]
@@ -23,6 +23,11 @@ pub struct Options {
     /// DNS domain of the Kubernetes cluster.
     #[arg(long, env = "QUORATE_CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
+
+    /// Account that the operator runs as, `NAMESPACE/NAME`. It then gets the right to read Secrets where an
+    /// EtcdCluster is, by a RoleBinding beside it. Without this the operator must have that right already.
+    #[arg(long, env = "QUORATE_SERVICE_ACCOUNT", value_parser = account)]
+    pub service_account: Option<Account>,
 
     /// Work only while holding a Lease, so that several replicas can run.
     #[arg(long, env = "QUORATE_LEADER_ELECTION")]
@@ -71,7 +76,17 @@ impl Options {
             agent_image: self.agent_image.clone(),
             etcd_repository: self.etcd_repository.clone(),
             cluster_domain: self.cluster_domain.clone(),
+            account: self.service_account.clone(),
         }
+    }
+}
+
+fn account(text: &str) -> Result<Account, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(Account { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err("it must be NAMESPACE/NAME".to_owned()),
     }
 }
 
@@ -81,6 +96,15 @@ mod tests {
 
     fn scopes(arguments: &[&str]) -> Vec<Option<String>> {
         Options::parse_from(std::iter::once("quorate-operator").chain(arguments.iter().copied())).scopes()
+    }
+
+    #[test]
+    fn an_account_has_a_namespace_and_a_name() {
+        let operator = Account { namespace: "a".to_owned(), name: "b".to_owned() };
+        assert_eq!(account("a/b"), Ok(operator));
+        for wrong in ["a", "/b", "a/", "a/b/c", ""] {
+            assert!(account(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -144,6 +144,7 @@ mod tests {
             common_name: "server".to_owned(),
             dns_names: vec!["*.etcd-peer.default.svc".to_owned()],
             ip_addresses: vec!["127.0.0.1".to_owned(), "::1".to_owned()],
+            replace: false,
         }
     }
 

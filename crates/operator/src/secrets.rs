@@ -1,21 +1,21 @@
-//! The Secrets that hold certificates: made once, read by name, and never listed.
+//! The Secrets that hold certificates: read by name, never listed, and overwritten only after a hand was in them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use quorate_api::EtcdCluster;
-use quorate_api::names::{annotations, labels, secrets};
-use quorate_core::View;
+use quorate_api::names::{self, annotations, labels, secrets};
 use quorate_core::build::certificates::CertificateRequest;
 use quorate_core::validate;
-use quorate_core::view::CertificateFact;
+use quorate_core::view::{CertificateFact, SecretsSeen};
+use quorate_core::{Kind, ObjectKey, View};
 
 use crate::act::within;
 use crate::error::Error;
@@ -30,10 +30,16 @@ const TLS_TYPE: &str = "kubernetes.io/tls";
 /// deleted by hand stays away.
 const KNOWN_FOR: Duration = Duration::from_mins(1);
 
+/// How long a refusal may be due to a right that is still on its way.
+const FOR_RIGHTS: Duration = Duration::from_secs(2);
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
+
 /// What is known about certificates, by namespace and Secret.
 #[derive(Debug, Default)]
 pub struct Certificates {
     known: Mutex<HashMap<(String, String), Known>>,
+    /// Clusters, by identifier, whose Secrets could not be read at the last look.
+    refused: Mutex<HashSet<String>>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,11 +57,21 @@ impl Certificates {
             return Ok(());
         }
         let cluster = &view.cluster;
-        let found = names_of(&cluster.name_any()).into_iter().map(|name| async move {
-            let found = self.find(client, cluster, &name).await?;
-            Ok::<_, Error>((name, found))
-        });
-        for (name, found) in futures::future::try_join_all(found).await? {
+        let binding = ObjectKey::new(Kind::RoleBinding, names::operator_binding(&cluster.name_any()));
+        if view.platform.account.is_some() && !view.objects.contains_key(&binding) {
+            view.secrets = SecretsSeen::NotAsked;
+            return Ok(());
+        }
+        let found = match self.find_all(client, cluster).await {
+            Err(error) if is_refusal(&error) => {
+                self.lock_refused().insert(cluster.uid().unwrap_or_default());
+                view.secrets = SecretsSeen::Refused;
+                return Ok(());
+            }
+            found => found?,
+        };
+        self.lock_refused().remove(&cluster.uid().unwrap_or_default());
+        for (name, found) in found {
             match found {
                 Found::Nothing => {}
                 Found::Certificate(fact) => drop(view.certificates.insert(name, fact)),
@@ -63,6 +79,26 @@ impl Certificates {
             }
         }
         Ok(())
+    }
+
+    /// The first with patience: a right that was just given is not known to all of the API server yet.
+    async fn find_all(&self, client: &Client, cluster: &EtcdCluster) -> Result<Vec<(String, Found)>, Error> {
+        let names = names_of(&cluster.name_any());
+        let was_refused = self.lock_refused().contains(&cluster.uid().unwrap_or_default());
+        let until = Instant::now() + if was_refused { Duration::ZERO } else { FOR_RIGHTS };
+        while let [first, ..] = &names
+            && let Err(error) = self.find(client, cluster, first).await
+        {
+            if !is_refusal(&error) || Instant::now() >= until {
+                return Err(error);
+            }
+            tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+        }
+        let found = names.into_iter().map(|name| async move {
+            let found = self.find(client, cluster, &name).await?;
+            Ok::<_, Error>((name, found))
+        });
+        futures::future::try_join_all(found).await
     }
 
     async fn find(&self, client: &Client, cluster: &EtcdCluster, name: &str) -> Result<Found, Error> {
@@ -78,8 +114,16 @@ impl Certificates {
         // The metadata alone: what is in the Secret does not leave the API server.
         let api = Api::<Secret>::namespaced(client.clone(), &namespace);
         let found = within(&format!("read Secret {name}"), api.get_metadata_opt(name)).await?;
-        let found = found.map_or(Found::Nothing, |secret| judge(&secret.metadata, &cluster_uid));
+        let mut found = found.map_or(Found::Nothing, |secret| judge(&secret.metadata, &cluster_uid));
+        if let Found::Certificate(fact) = &mut found
+            && fact.edited
+            && is_authority(&cluster.name_any(), name)
+        {
+            fact.edited = !is_put_back(&api, name).await?;
+        }
         match &found {
+            // It will not be so for long: it is issued anew, or a human puts it back.
+            Found::Certificate(fact) if fact.edited => self.lock().remove(&key),
             Found::Certificate(fact) => {
                 self.lock().insert(key, Known { cluster_uid, fact: fact.clone(), until: now + KNOWN_FOR })
             }
@@ -94,9 +138,30 @@ impl Certificates {
         self.lock().retain(|(place, name), _| place != namespace || !names.contains(name));
     }
 
+    fn lock_refused(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_authority(cluster: &str, secret: &str) -> bool {
+    [secrets::peer_ca(cluster), secrets::client_ca(cluster)].iter().any(|name| name == secret)
+}
+
+/// Whether an authority that somebody else has written holds the certificate that we made.
+async fn is_put_back(api: &Api<Secret>, name: &str) -> Result<bool, Error> {
+    let found = within(&format!("read Secret {name}"), api.get_opt(name)).await?;
+    Ok(found.is_some_and(|secret| {
+        let expected = secret.metadata.annotations.as_ref().and_then(|all| all.get(annotations::CERTIFICATE_DIGEST));
+        expected.is_some_and(|expected| *expected == digest(text(&secret, CERTIFICATE)))
+    }))
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Api { source: kube::Error::Api(status), .. } if status.code == 403)
 }
 
 fn names_of(cluster: &str) -> [String; 7] {
@@ -132,14 +197,27 @@ fn judge(metadata: &ObjectMeta, cluster_uid: &str) -> Found {
         serial: annotation(annotations::CERTIFICATE_SERIAL).cloned(),
         not_before: time(annotations::CERTIFICATE_NOT_BEFORE),
         not_after: time(annotations::CERTIFICATE_NOT_AFTER),
+        edited: is_edited(metadata.managed_fields.as_deref().unwrap_or_default()),
     })
+}
+
+/// Whether any part of key and certificate is not as we wrote it. The API server keeps who wrote what, and whoever
+/// changes something takes it from its writer, so the content itself need not be read.
+fn is_edited(writers: &[ManagedFieldsEntry]) -> bool {
+    let wrote = |entry: &ManagedFieldsEntry, part: &str| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:data"]);
+        fields.is_some_and(|data| !data[format!("f:{part}")].is_null())
+    };
+    let ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(labels::MANAGER);
+    [CERTIFICATE, KEY, AUTHORITY].iter().any(|part| !writers.iter().filter(ours).any(|entry| wrote(entry, part)))
 }
 
 fn is_owned_by(metadata: &ObjectMeta, uid: &str) -> bool {
     metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid && !uid.is_empty())
 }
 
-/// Makes the certificate and its Secret. An existing Secret is never overwritten.
+/// Makes the certificate and its Secret. An existing Secret is overwritten only if the request says so and it is this
+/// cluster's.
 pub async fn issue(
     client: &Client,
     cluster: &EtcdCluster,
@@ -157,6 +235,9 @@ pub async fn issue(
             pki::issue(request, Some(&authority), now).map_err(failed)?
         }
     };
+    if request.replace {
+        return replace(&api, cluster, request, issued).await;
+    }
     let created = api
         .create(
             &PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..PostParams::default() },
@@ -170,6 +251,20 @@ pub async fn issue(
         }
         Err(source) => Err(Error::api(format!("create Secret {}", request.secret), source)),
     }
+}
+
+async fn replace(
+    api: &Api<Secret>,
+    cluster: &EtcdCluster,
+    request: &CertificateRequest,
+    issued: Issued,
+) -> Result<(), Error> {
+    let name = &request.secret;
+    taken_unless_ours(api, cluster, request).await?;
+    let params = PatchParams::apply(labels::MANAGER).force();
+    let patch = Patch::Apply(secret(cluster, request, issued));
+    within(&format!("replace Secret {name}"), api.patch(name, &params, &patch)).await?;
+    Ok(())
 }
 
 /// Somebody was faster: this operator before it died, or a stranger.
@@ -221,6 +316,7 @@ fn secret(cluster: &EtcdCluster, request: &CertificateRequest, issued: Issued) -
                 (annotations::CERTIFICATE_NOT_BEFORE.to_owned(), issued.not_before.to_string()),
                 (annotations::CERTIFICATE_NOT_AFTER.to_owned(), issued.not_after.to_string()),
                 (annotations::CERTIFICATE_SUBJECT.to_owned(), subject(request)),
+                (annotations::CERTIFICATE_DIGEST.to_owned(), digest(&issued.certificate_pem)),
             ])),
             owner_references: cluster.controller_owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
@@ -238,7 +334,11 @@ fn secret(cluster: &EtcdCluster, request: &CertificateRequest, issued: Issued) -
 /// A digest of what the certificate is valid for, so that a later release can tell which to issue anew.
 fn subject(request: &CertificateRequest) -> String {
     let names = [&[request.common_name.clone()][..], &request.dns_names, &request.ip_addresses].concat().join("\n");
-    let digest = <sha2::Sha256 as sha2::Digest>::digest(names.as_bytes());
+    digest(&names)
+}
+
+fn digest(text: &str) -> String {
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(text.as_bytes());
     let number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     format!("{number:016x}")
 }
@@ -246,6 +346,7 @@ fn subject(request: &CertificateRequest) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
     use quorate_api::EtcdClusterSpec;
     use quorate_core::build::certificates::Purpose;
 
@@ -264,6 +365,7 @@ mod tests {
             common_name: "etcd-peer-ca".to_owned(),
             dns_names: Vec::new(),
             ip_addresses: Vec::new(),
+            replace: false,
         }
     }
 
@@ -282,7 +384,29 @@ mod tests {
         let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
         let secret = secret(&cluster("a"), &authority(), issued);
         let bare = ObjectMeta { annotations: None, ..secret.metadata };
-        assert_eq!(judge(&bare, "a"), Found::Certificate(CertificateFact::default()));
+        let Found::Certificate(fact) = judge(&bare, "a") else { panic!() };
+        assert_eq!((fact.serial, fact.not_after), (None, None));
+    }
+
+    fn writer(manager: &str, parts: &[&str]) -> ManagedFieldsEntry {
+        let data = parts.iter().map(|part| (format!("f:{part}"), serde_json::json!({})));
+        let data = serde_json::Value::Object(data.collect());
+        ManagedFieldsEntry {
+            manager: Some(manager.to_owned()),
+            fields_v1: Some(FieldsV1(serde_json::json!({ "f:data": data }))),
+            ..ManagedFieldsEntry::default()
+        }
+    }
+
+    #[test]
+    fn a_hand_in_the_data_is_seen_without_reading_it() {
+        let ours = writer("quorate", &["tls.crt", "tls.key", "ca.crt"]);
+        assert!(!is_edited(std::slice::from_ref(&ours)));
+        assert!(!is_edited(&[ours.clone(), writer("kubectl", &["notes"])]), "one more entry does no harm");
+        assert!(!is_edited(&[ours, writer("kubectl", &["ca.crt"])]), "both wrote the same");
+        assert!(is_edited(&[writer("quorate", &["tls.crt", "ca.crt"]), writer("kubectl", &["tls.key"])]));
+        assert!(is_edited(&[writer("quorate", &["tls.crt", "ca.crt"])]), "it was removed");
+        assert!(is_edited(&[]));
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn uses() -> Vec<(&'static str, Option<Value>, Value)> {
             "spec.etcd.defragmentation",
             at_creation(json!({ "etcd": { "defragmentation": { "schedule": "0 3 * * *" } } })),
         ),
-        ("spec.recovery.quorumLoss Manual", at_creation(json!({ "recovery": { "quorumLoss": "Manual" } }))),
+        ("spec.recovery.quorumLoss Automatic", at_creation(json!({ "recovery": { "quorumLoss": "Automatic" } }))),
         ("a change of spec.replicas", change(json!({ "replicas": 3 }), json!({ "replicas": 5 }))),
         ("a change of spec.version", change(json!({ "version": "3.6.15" }), json!({ "version": "3.6.16" }))),
         ("growing spec.storage.volumeClaimTemplate.size", change(size("20Gi"), size("40Gi"))),

@@ -1,4 +1,5 @@
 //! What member pods may do in Kubernetes: read and answer their cluster's members, and renew its Leases. Nothing else.
+//! And the operator's own right to Secrets, which it has only where there is an EtcdCluster.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
@@ -35,6 +36,25 @@ pub(super) fn role(context: &Context<'_>) -> Role {
         ]
     });
     Role { metadata: metadata(context, names::member_account(context.name)), rules }
+}
+
+/// Nothing if the cluster has no Secrets, or if the operator's rights are not its own business.
+pub(crate) fn operator_binding(context: &Context<'_>) -> Option<RoleBinding> {
+    let account = context.view.platform.account.as_ref().filter(|_| context.desired.encrypted)?;
+    Some(RoleBinding {
+        metadata: metadata(context, names::operator_binding(context.name)),
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "ClusterRole".to_owned(),
+            name: names::SECRETS_ROLE.to_owned(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: account.name.clone(),
+            namespace: Some(account.namespace.clone()),
+            ..Subject::default()
+        }]),
+    })
 }
 
 pub(super) fn role_binding(context: &Context<'_>) -> RoleBinding {

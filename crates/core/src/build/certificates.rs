@@ -17,6 +17,8 @@ pub struct CertificateRequest {
     pub common_name: String,
     pub dns_names: Vec<String>,
     pub ip_addresses: Vec<String>,
+    /// Whether it takes the place of one that is there.
+    pub replace: bool,
 }
 
 /// What a certificate may be used for.
@@ -43,6 +45,7 @@ pub(crate) fn wanted(context: &Context<'_>) -> Vec<CertificateRequest> {
         issuer: None,
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),
+        replace: false,
     };
     let client = |secret: String, common_name: &str| CertificateRequest {
         secret,
@@ -51,6 +54,7 @@ pub(crate) fn wanted(context: &Context<'_>) -> Vec<CertificateRequest> {
         common_name: common_name.to_owned(),
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),
+        replace: false,
     };
     let local = || vec!["127.0.0.1".to_owned(), "::1".to_owned()];
     vec![
@@ -63,6 +67,7 @@ pub(crate) fn wanted(context: &Context<'_>) -> Vec<CertificateRequest> {
             common_name: "member".to_owned(),
             dns_names: member_names(context),
             ip_addresses: local(),
+            replace: false,
         },
         CertificateRequest {
             secret: secrets::server(name),
@@ -71,6 +76,7 @@ pub(crate) fn wanted(context: &Context<'_>) -> Vec<CertificateRequest> {
             common_name: "server".to_owned(),
             dns_names: server_names(context),
             ip_addresses: local(),
+            replace: false,
         },
         client(secrets::agent(name), "agent"),
         client(secrets::operator(name), "operator"),

@@ -5,15 +5,11 @@ use quorate_api::{EtcdMember, EtcdMemberSpec};
 
 use super::metadata;
 use crate::context::{Context, MemberFacts};
-use crate::lease::DURATION_SECONDS;
 use crate::rules::bootstrap;
 
-/// Made here, renewed by the agent: holder and times are the agent's.
+/// Made here, renewed by the agent: holder, times and duration are the agent's.
 pub(super) fn lease(context: &Context<'_>, member: &MemberFacts<'_>) -> Lease {
-    Lease {
-        metadata: metadata(context, member.name.clone()),
-        spec: Some(LeaseSpec { lease_duration_seconds: Some(DURATION_SECONDS), ..LeaseSpec::default() }),
-    }
+    Lease { metadata: metadata(context, member.name.clone()), spec: Some(LeaseSpec::default()) }
 }
 
 /// The spec is ours, the status is the agent's.

@@ -22,12 +22,13 @@ use crate::object::{Kind, Object, ObjectKey};
 
 /// Everything that the cluster consists of, in the order in which it is made.
 pub(crate) fn objects(context: &Context<'_>) -> Vec<Object> {
-    let mut objects = vec![
-        Object::from(access::service_account(context)),
+    let mut objects = Vec::from_iter(access::operator_binding(context).map(Object::from));
+    objects.extend([
+        access::service_account(context).into(),
         access::role(context).into(),
         access::role_binding(context).into(),
         services::peer(context).into(),
-    ];
+    ]);
     // Clients find the cluster only once it is formed: nothing they are told before could be relied on.
     if context.is_formed() {
         objects.push(services::client(context).into());
@@ -37,6 +38,13 @@ pub(crate) fn objects(context: &Context<'_>) -> Vec<Object> {
     objects.push(workload::stateful_set(context).into());
     objects.push(budget::disruption_budget(context).into());
     objects.into_iter().map(drift::sealed).collect()
+}
+
+/// What lets the operator read Secrets, if it is not there or not as it should be.
+pub(crate) fn missing_operator_binding(context: &Context<'_>) -> Option<Object> {
+    let binding = drift::sealed(access::operator_binding(context)?.into());
+    let actual = context.view.objects.get(&binding.key());
+    (!actual.is_some_and(|actual| drift::is_current(&binding, actual))).then_some(binding)
 }
 
 /// The names that the cluster needs, also of what is made later.
@@ -51,6 +59,7 @@ pub(crate) fn keys(context: &Context<'_>) -> Vec<ObjectKey> {
         ObjectKey::new(Kind::StatefulSet, names::stateful_set(context.name)),
         ObjectKey::new(Kind::PodDisruptionBudget, names::disruption_budget(context.name)),
     ];
+    keys.extend(access::operator_binding(context).map(|binding| Object::from(binding).key()));
     for member in &context.members {
         keys.push(ObjectKey::new(Kind::Lease, member.name.clone()));
         keys.push(ObjectKey::new(Kind::EtcdMember, member.name.clone()));
@@ -96,6 +105,11 @@ fn selector_labels(context: &Context<'_>) -> BTreeMap<String, String> {
     let mut all = cluster_label(context);
     all.insert(labels::COMPONENT.to_owned(), labels::MEMBER.to_owned());
     all
+}
+
+/// New pods serve as soon as they are ready, also while no operator runs.
+fn serving_label() -> BTreeMap<String, String> {
+    BTreeMap::from([(labels::SERVING.to_owned(), "true".to_owned())])
 }
 
 fn selector(context: &Context<'_>) -> LabelSelector {

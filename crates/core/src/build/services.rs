@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use quorate_api::names;
 
-use super::{metadata, selector_labels};
+use super::{metadata, selector_labels, serving_label};
 use crate::context::Context;
 
 /// Headless. Members must find each other before they are ready, or they never would be.
@@ -23,15 +23,17 @@ pub(super) fn peer(context: &Context<'_>) -> Service {
     }
 }
 
-/// Leads to ready members only.
+/// Leads to ready members only, and to none that the operator has hidden.
 pub(super) fn client(context: &Context<'_>) -> Service {
+    let mut selected = selector_labels(context);
+    selected.extend(serving_label());
     Service {
         metadata: metadata(context, names::client_service(context.name)),
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
             // Said, though it is the default, so that a hand that changes it is noticed.
             publish_not_ready_addresses: Some(false),
-            selector: Some(selector_labels(context)),
+            selector: Some(selected),
             ports: Some(vec![port("client", context.desired.etcd().client_port)]),
             ..ServiceSpec::default()
         }),

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::names::{self, DATA_VOLUME, annotations};
 
-use super::{cluster_label, common_labels, metadata, pod, selector, selector_labels};
+use super::{cluster_label, common_labels, metadata, pod, selector, selector_labels, serving_label};
 use crate::context::Context;
 use crate::validate::Storage;
 
@@ -23,6 +23,7 @@ pub(super) fn stateful_set(context: &Context<'_>) -> StatefulSet {
     let mut labels = template.labels.clone();
     labels.extend(common_labels(context));
     labels.extend(selector_labels(context));
+    labels.extend(serving_label());
     let annotations = (!template.annotations.is_empty()).then(|| template.annotations.clone());
     StatefulSet {
         metadata: with_last_good_spec(context, metadata(context, names::stateful_set(context.name))),

@@ -1,13 +1,15 @@
 //! The rules, one file each, in the order in which they are asked. The first that stops ends the pass.
 
+mod account;
 mod attention;
 pub(crate) mod bootstrap;
 mod certificates;
 pub(crate) mod delete;
 mod ownership;
 mod pause;
-mod repair;
+pub(crate) mod repair;
 pub(crate) mod restart;
+mod serving;
 
 use std::ops::ControlFlow;
 
@@ -42,16 +44,19 @@ impl Plan {
 
 type Rule = fn(&Context<'_>, &mut Plan) -> ControlFlow<()>;
 
-/// Deleting outranks pausing: it is the later and clearer wish.
+/// Deleting outranks pausing: it is the later and clearer wish. Where clients are led comes first of all actions, because
+/// the rest is dropped when one fails.
 const RULES: &[Rule] = &[
     attention::rule,
     pause::rule,
+    serving::rule,
     ownership::rule,
     delete::keep_volumes_in_reach,
     certificates::rule,
     bootstrap::rule,
     repair::rule,
     restart::rule,
+    account::rule,
 ];
 
 pub(crate) fn run(context: &Context<'_>) -> Plan {

@@ -23,8 +23,7 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
     }
     let observed = members::observe(context);
     let ready = observed.iter().filter(|member| member.status == MemberHealth::Ready).count();
-    let in_flight = context.members.iter().any(|member| member.pod.is_none_or(|pod| pod.terminating));
-    if in_flight || !quorum::may_stop_unready(ready, context.size()) {
+    if context.is_pod_away() || !quorum::may_stop_unready(ready, context.size()) {
         return ControlFlow::Continue(());
     }
     let stuck = observed

@@ -45,7 +45,7 @@ fn health(
     member: &MemberFacts<'_>,
     before: Option<&MemberStatus>,
 ) -> (MemberHealth, MemberReason) {
-    let pod_ready = member.pod.is_some_and(|pod| pod.ready && !pod.terminating);
+    let pod_ready = member.pod.is_some_and(|pod| pod.ready && pod.terminating.is_none());
     if !pod_ready {
         return (MemberHealth::NotReady, MemberReason::PodNotReady);
     }

@@ -1,17 +1,19 @@
 //! What belongs to the cluster is put right; what belongs to others is left alone; a pause stops both.
 
 use quorate_api::conditions::ConditionType::{Degraded, Progressing, Ready};
-use quorate_api::status::ClusterPhase;
-use quorate_core::{Kind, Object, ObjectKey, Reason};
+use quorate_api::status::{ClusterPhase, MemberRole};
+use quorate_core::view::{Account, SecretsSeen};
+use quorate_core::{Action, Effect, Kind, Object, ObjectKey, Reason};
 
 use crate::common::{decision, running, says, seconds, settle, status, without_heartbeat_from};
+use crate::sim::World;
 
 #[test]
 fn every_object_that_is_deleted_by_hand_comes_back() {
     let world = running(3);
     for key in world.objects.keys().cloned().collect::<Vec<_>>() {
         let mut world = world.clone();
-        world.objects.remove(&key);
+        world.delete(&key);
         let actions = decision(&world).actions;
         assert!(actions.iter().any(|action| action.target() == key.to_string()), "{key}: {actions:#?}");
         settle(&mut world);
@@ -226,4 +228,175 @@ fn an_identical_apply_is_not_repeated_after_the_api_server_filled_in_defaults() 
     pod.containers[0].termination_message_path = Some("/dev/termination-log".to_owned());
     set.spec.as_mut().unwrap().revision_history_limit = Some(10);
     assert_eq!(decision(&world).actions, []);
+}
+
+#[test]
+fn a_deleted_stateful_set_comes_back_when_its_pods_are_gone_and_not_before() {
+    let mut world = running(3);
+    let key = ObjectKey::new(Kind::StatefulSet, "etcd");
+    world.objects.remove(&key);
+    assert_eq!(decision(&world).actions, [], "the garbage collector has not looked yet");
+    let due = world.now + seconds(30);
+    world.pods.values_mut().for_each(|pod| pod.terminating = Some(due));
+    let waits = decision(&world);
+    assert_eq!(waits.actions, [], "they are on their way out");
+    says(&waits.status, Progressing, "True", "WaitingForOldPods");
+    assert_eq!(waits.requeue, seconds(40), "they may take a little longer than they should");
+    world.pods.clear();
+    assert_eq!(decision(&world).actions[0].target(), key.to_string());
+}
+
+#[test]
+fn a_pod_that_cannot_go_does_not_keep_the_others_away() {
+    let mut world = running(3);
+    let key = ObjectKey::new(Kind::StatefulSet, "etcd");
+    world.objects.remove(&key);
+    world.pods.retain(|name, _| name == "etcd-1");
+    world.pods.get_mut("etcd-1").unwrap().terminating = Some(world.now);
+    let waits = decision(&world);
+    assert_eq!((waits.actions.len(), waits.requeue), (0, seconds(10)));
+    world.advance(seconds(10));
+    assert_eq!(decision(&world).actions[0].target(), key.to_string());
+}
+
+#[test]
+fn pods_that_were_orphaned_by_hand_are_taken_over_at_once() {
+    let mut world = running(3);
+    let key = ObjectKey::new(Kind::StatefulSet, "etcd");
+    world.objects.remove(&key);
+    world.pods.values_mut().for_each(|pod| pod.controlled = false);
+    assert_eq!(decision(&world).actions[0].target(), key.to_string());
+}
+
+/// The account is deleted and made again a second later, so that no pod's token is good any more.
+fn with_new_account(replicas: i32) -> World {
+    let mut world = running(replicas);
+    world.objects.remove(&ObjectKey::new(Kind::ServiceAccount, "etcd-member"));
+    world.advance(seconds(1));
+    world.operate(None);
+    world
+}
+
+#[test]
+fn pods_whose_account_was_made_anew_are_replaced_one_at_a_time_and_the_leader_last() {
+    let mut world = with_new_account(3);
+    let leads = |member: &&quorate_api::status::MemberStatus| member.role == Some(MemberRole::Leader);
+    let leader = status(&world).members.iter().find(leads).unwrap().name.clone();
+    let mut replaced = Vec::new();
+    // Nobody has been heard since, so all of this happens in silence.
+    world.advance(seconds(20));
+    for _ in 0..3 {
+        let mut decision = world.operate(None);
+        if decision.actions.iter().any(|action| action.reason == Reason::MemberHidden) {
+            // Those who are back speak against the one that is still silent.
+            decision = world.operate(None);
+        }
+        let [action] = &decision.actions[..] else { panic!("{:#?}", decision.actions) };
+        assert_eq!(action.reason, Reason::AccountRenewed);
+        let name = action.target().trim_start_matches("Pod ").to_owned();
+        assert_eq!(world.operate(None).actions, [], "its pod is gone");
+        world.schedule();
+        assert_eq!(world.operate(None).actions, [], "its pod has not started yet");
+        world.run_agent(&name);
+        world.pods.get_mut(&name).unwrap().ready = true;
+        let restarts = |action: &Action| action.reason == Reason::AccountRenewed;
+        assert!(!world.operate(None).actions.iter().any(restarts), "ready says the kubelet, and it was not heard yet");
+        world.run_etcd();
+        replaced.push(name);
+    }
+    assert_eq!(replaced.len(), 3);
+    assert_eq!(replaced.last(), Some(&leader));
+    settle(&mut world);
+    assert_eq!(decision(&world).actions, []);
+    assert_eq!((status(&world).phase, world.starts.len()), (Some(ClusterPhase::Running), 3));
+}
+
+#[test]
+fn an_account_that_was_made_anew_while_forming_does_not_stop_it() {
+    let mut world = World::new(3);
+    world.operate(None);
+    world.schedule();
+    world.objects.remove(&ObjectKey::new(Kind::ServiceAccount, "etcd-member"));
+    world.advance(seconds(1));
+    world.operate(None);
+    let decision = world.operate(None);
+    assert_eq!(decision.actions.iter().map(|action| action.reason).collect::<Vec<_>>(), [Reason::AccountRenewed]);
+    for _ in 0..3 {
+        settle(&mut world);
+    }
+    assert_eq!((status(&world).phase, world.starts.len()), (Some(ClusterPhase::Running), 3));
+}
+
+#[test]
+fn no_pod_is_replaced_for_its_account_if_the_quorum_would_go() {
+    let mut world = with_new_account(3);
+    world.pods.get_mut("etcd-2").unwrap().ready = false;
+    let restarted = decision(&world).actions.iter().map(Action::target).collect::<Vec<_>>();
+    assert_eq!(restarted, ["Pod etcd-2"], "only the one that does not serve anyway");
+    world.pods.get_mut("etcd-1").unwrap().ready = false;
+    assert_eq!(decision(&world).actions, [], "nor that one, once two do not");
+    let mut single = with_new_account(1);
+    assert_eq!(single.operate(None).actions.len(), 1, "one that is alone is always replaced at the price of a pause");
+}
+
+/// A world whose operator sees to its own rights.
+fn with_account(replicas: i32) -> World {
+    let account = Account { namespace: "quorate-system".to_owned(), name: "quorate-operator".to_owned() };
+    let mut world = World::new(replicas);
+    world.platform.account = Some(account);
+    world
+}
+
+#[test]
+fn the_right_to_read_secrets_comes_first_and_comes_back() {
+    let key = ObjectKey::new(Kind::RoleBinding, "etcd-quorate-secrets");
+    let mut world = with_account(3);
+    let first = world.operate(None);
+    assert_eq!(first.actions.iter().map(Action::target).collect::<Vec<_>>(), [key.to_string()]);
+    settle(&mut world);
+    assert_eq!(status(&world).phase, Some(ClusterPhase::Running));
+    let Some(Object::RoleBinding(binding)) = world.objects.get_mut(&key) else { panic!() };
+    binding.subjects = None;
+    world.secrets = SecretsSeen::Refused;
+    world.objects.remove(&ObjectKey::new(Kind::Service, "etcd-peer"));
+    let decision = decision(&world);
+    let targets = decision.actions.iter().map(Action::target).collect::<Vec<_>>();
+    assert_eq!(targets, [key.to_string(), "Service etcd-peer".to_owned()], "and holds nothing else up");
+    says(&decision.status, Degraded, "True", "SecretsOutOfReach");
+    assert_eq!(decision.status.certificates, status(&world).certificates, "what was known stays known");
+}
+
+#[test]
+fn an_operator_that_may_not_read_secrets_says_so_and_makes_none() {
+    let mut new = with_account(1);
+    new.secrets = SecretsSeen::Refused;
+    new.operate(None);
+    let decision = new.operate(None);
+    assert_eq!(decision.actions, [], "nothing would start without certificates");
+    says(&decision.status, Degraded, "True", "SecretsOutOfReach");
+    let mut formed = running(1);
+    formed.secrets = SecretsSeen::Refused;
+    formed.certificates.clear();
+    formed.objects.remove(&ObjectKey::new(Kind::Service, "etcd-peer"));
+    let decision = formed.operate(None);
+    let targets = decision.actions.iter().map(Action::target).collect::<Vec<_>>();
+    assert_eq!(targets, ["Service etcd-peer"], "what needs no Secret is repaired");
+    says(&decision.status, Ready, "True", "Quorate");
+}
+
+#[test]
+fn an_edited_certificate_is_issued_anew_and_an_edited_authority_is_not() {
+    let mut world = running(3);
+    for secret in ["etcd-client-tls", "etcd-client-ca"] {
+        world.certificates.get_mut(secret).unwrap().edited = true;
+    }
+    let decision = world.operate(None);
+    assert_eq!(decision.actions, [], "nothing is signed by an authority that nobody trusts");
+    says(&decision.status, Degraded, "True", "AuthorityChanged");
+    world.certificates.get_mut("etcd-client-ca").unwrap().edited = false;
+    let decision = world.operate(None);
+    let [action] = &decision.actions[..] else { panic!("{:#?}", decision.actions) };
+    assert_eq!((action.reason, action.target()), (Reason::CertificateEdited, "Secret etcd-client-tls".to_owned()));
+    let Effect::IssueCertificate(request) = &action.effect else { panic!() };
+    assert!(request.replace);
 }

@@ -1,7 +1,7 @@
 //! What the token of a member pod is good for, and what not.
 
 use quorate_api::names;
-use quorate_e2e::{Cluster, Kubernetes, beside_others, cluster::Kind};
+use quorate_e2e::{Bed, Cluster, Kubernetes, beside_others, cluster::Kind, eventually};
 use serde_json::json;
 
 /// A token as the member's agent gets it: bound to its pod.
@@ -14,6 +14,40 @@ async fn token_of(cluster: &Cluster, ordinal: i32) -> Kubernetes {
     let request = json!({ "spec": { "audiences": [], "boundObjectRef": bound } });
     let answer = cluster.kubernetes.create(&format!("{account}/token"), &request).await;
     cluster.kubernetes.as_token(answer["status"]["token"].as_str().unwrap())
+}
+
+/// Sees what the installed operator sees.
+async fn operator(bed: &Bed) -> Kubernetes {
+    let account = "/api/v1/namespaces/quorate-system/serviceaccounts/quorate-operator/token";
+    let answer = bed.kubernetes.create(account, &json!({ "spec": { "audiences": [] } })).await;
+    bed.kubernetes.as_token(answer["status"]["token"].as_str().unwrap())
+}
+
+#[test]
+fn the_operator_reads_secrets_only_where_an_etcd_cluster_is_and_only_by_name() {
+    beside_others(async |bed| {
+        let cluster = Cluster::create(&bed, "operators-reach", json!({ "replicas": 1 })).await;
+        cluster.is_whole().await;
+        let secret = json!({ "metadata": { "name": "password" }, "stringData": { "word": "open" } });
+        bed.kubernetes.empty_namespace("out-of-reach").await;
+        bed.kubernetes.create("/api/v1/namespaces/out-of-reach/secrets", &secret).await;
+        let operator = operator(&bed).await;
+        let authority = cluster.path(Kind::Secret, &names::secrets::client_ca(&cluster.name));
+        operator.try_get(&authority).await.expect("what it signs with");
+        for elsewhere in [
+            "/api/v1/namespaces/out-of-reach/secrets/password".to_owned(),
+            "/api/v1/namespaces/kube-system/secrets/any".to_owned(),
+            "/api/v1/secrets".to_owned(),
+            cluster.all(Kind::Secret),
+        ] {
+            assert_eq!(operator.try_get(&elsewhere).await.expect_err(&elsewhere).code, 403, "{elsewhere}");
+        }
+        bed.kubernetes.delete(&cluster.own_path()).await;
+        eventually("its right goes with the cluster", async || {
+            operator.try_get(&authority).await.is_err_and(|refusal| refusal.code == 403).then_some(())
+        })
+        .await;
+    });
 }
 
 #[test]

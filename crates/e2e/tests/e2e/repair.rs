@@ -25,9 +25,9 @@ fn whatever_belongs_to_a_cluster_comes_back_when_it_is_deleted() {
             (Kind::Service, names::client_service(name)),
             (Kind::Service, names::peer_service(name)),
             (Kind::DisruptionBudget, names::disruption_budget(name)),
-            (Kind::ServiceAccount, names::member_account(name)),
             (Kind::Role, names::member_account(name)),
             (Kind::RoleBinding, names::member_account(name)),
+            (Kind::RoleBinding, names::operator_binding(name)),
             (Kind::Lease, cluster.member(1)),
             (Kind::EtcdMember, cluster.member(1)),
             (Kind::Secret, names::secrets::client(name)),
@@ -54,6 +54,58 @@ fn whatever_belongs_to_a_cluster_comes_back_when_it_is_deleted() {
 }
 
 #[test]
+fn members_get_new_pods_one_at_a_time_when_their_account_was_made_anew() {
+    beside_others(async |bed| {
+        let cluster = Cluster::create(&bed, "new-account", json!({ "replicas": 3 })).await;
+        cluster.is_whole().await;
+        let mut ledger = Ledger::default();
+        ledger.write(&cluster, 10).await;
+        let uids = async || {
+            let pods = bed.kubernetes.list(&cluster.all(Kind::Pod)).await;
+            pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
+        };
+        let before = uids().await;
+        // Times are in whole seconds, and an account of the same second would pass for the old one.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bed.kubernetes.delete(&cluster.path(Kind::ServiceAccount, &names::member_account(&cluster.name))).await;
+        eventually("every pod is another one", async || {
+            let now = uids().await;
+            let away = 3 - now.len();
+            assert!(away <= 1, "{away} pods are away at once");
+            (away == 0 && now.iter().all(|uid| !before.contains(uid))).then_some(())
+        })
+        .await;
+        ledger.write(&cluster, 10).await;
+        cluster.is_whole().await;
+        ledger.is_held_by_all(&cluster).await;
+    });
+}
+
+#[test]
+fn a_certificate_that_was_edited_by_hand_is_issued_anew() {
+    beside_others(async |bed| {
+        let cluster = Cluster::create(&bed, "edited-secret", json!({ "replicas": 1 })).await;
+        cluster.is_whole().await;
+        let secret = cluster.path(Kind::Secret, &names::secrets::client(&cluster.name));
+        let serial = async || {
+            let annotations = bed.kubernetes.get(&secret).await["metadata"]["annotations"].clone();
+            annotations[names::annotations::CERTIFICATE_SERIAL].clone()
+        };
+        let before = serial().await;
+        bed.kubernetes.patch(&secret, &json!({ "data": { "tls.key": "bm9uc2Vuc2U=" } })).await;
+        let after = eventually("another certificate is there", async || {
+            let after = serial().await;
+            (after != before).then_some(after)
+        })
+        .await;
+        stays("it is issued once", Duration::from_secs(10), async || serial().await == after).await;
+        let mut ledger = Ledger::default();
+        ledger.write(&cluster, 3).await;
+        ledger.is_held_by_all(&cluster).await;
+    });
+}
+
+#[test]
 fn edits_by_hand_are_undone() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "edited-objects", json!({ "replicas": 1 })).await;
@@ -61,7 +113,7 @@ fn edits_by_hand_are_undone() {
         let mut ledger = Ledger::default();
         ledger.write(&cluster, 3).await;
         let name = cluster.name.as_str();
-        let edits: [(Kind, String, Value, &str); 5] = [
+        let edits: [(Kind, String, Value, &str); 10] = [
             (Kind::StatefulSet, names::stateful_set(name), json!({ "spec": { "replicas": 0 } }), "/spec/replicas"),
             (
                 Kind::Service,
@@ -75,7 +127,27 @@ fn edits_by_hand_are_undone() {
                 json!({ "spec": { "selector": { "added": "by-hand" } } }),
                 "/spec/selector",
             ),
+            (
+                Kind::Service,
+                names::peer_service(name),
+                json!({ "spec": { "publishNotReadyAddresses": false } }),
+                "/spec/publishNotReadyAddresses",
+            ),
             (Kind::Role, names::member_account(name), json!({ "rules": [] }), "/rules"),
+            (Kind::RoleBinding, names::member_account(name), json!({ "subjects": [] }), "/subjects"),
+            (Kind::RoleBinding, names::operator_binding(name), json!({ "subjects": [] }), "/subjects"),
+            (
+                Kind::ServiceAccount,
+                names::member_account(name),
+                json!({ "automountServiceAccountToken": true }),
+                "/automountServiceAccountToken",
+            ),
+            (
+                Kind::EtcdMember,
+                cluster.member(0),
+                json!({ "spec": { "ticket": { "resume": null, "hold": { "reason": "by hand" } } } }),
+                "/spec/ticket",
+            ),
             (
                 Kind::DisruptionBudget,
                 names::disruption_budget(name),

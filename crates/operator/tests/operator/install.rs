@@ -36,14 +36,15 @@ fn a_namespaced_binding_grants_the_same_role_to_the_same_account() {
 }
 
 #[test]
-fn the_operator_can_neither_list_nor_change_secrets() {
+fn the_operator_reaches_secrets_by_name_and_only_through_a_role_that_it_binds_beside_clusters() {
     let documents = documents();
     for role in find(&documents, "ClusterRole").into_iter().chain(find(&documents, "Role")) {
         for rule in role["rules"].as_array().unwrap() {
             let resources = rule["resources"].as_array().unwrap();
             assert!(!resources.contains(&"*".into()) && !rule["verbs"].as_array().unwrap().contains(&"*".into()));
             if resources.contains(&"secrets".into()) {
-                assert_eq!(rule["verbs"], serde_json::json!(["get", "create"]));
+                assert_eq!(role["metadata"]["name"], quorate_api::names::SECRETS_ROLE);
+                assert_eq!(rule["verbs"], serde_json::json!(["get", "create", "patch"]));
             }
         }
     }
@@ -52,11 +53,15 @@ fn the_operator_can_neither_list_nor_change_secrets() {
 #[test]
 fn the_policy_means_the_names_that_the_operator_gives() {
     let documents = documents();
-    let [policy] = find(&documents, "ValidatingAdmissionPolicy")[..] else { panic!("there is one policy") };
-    let [binding] = find(&documents, "ValidatingAdmissionPolicyBinding")[..] else { panic!("it has one binding") };
-    assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
-    assert_eq!(binding["spec"]["validationActions"], serde_json::json!(["Deny"]));
-    assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+    let policies = find(&documents, "ValidatingAdmissionPolicy");
+    let bindings = find(&documents, "ValidatingAdmissionPolicyBinding");
+    assert_eq!((policies.len(), bindings.len()), (2, 2));
+    for (policy, binding) in policies.iter().zip(bindings) {
+        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+        assert_eq!(binding["spec"]["validationActions"], serde_json::json!(["Deny"]));
+        assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+    }
+    let policy = policies[0];
     let constraints = &policy["spec"]["matchConstraints"];
     assert_eq!(constraints["objectSelector"]["matchExpressions"][0]["key"], labels::CLUSTER);
     let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();

@@ -208,6 +208,7 @@ fn authority() -> Action {
         common_name: "etcd-peer-ca".to_owned(),
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),
+        replace: false,
     };
     Action { reason: Reason::CertificateMissing, effect: Effect::IssueCertificate(request) }
 }
@@ -253,6 +254,52 @@ async fn a_pod_that_became_ready_meanwhile_is_not_restarted() {
         }),
     ];
     take(script, &cluster(LatchState::Formed), &[restart(guard)]).await.1.unwrap();
+}
+
+fn hide() -> Action {
+    let effect = Effect::SetServing { pod: "etcd-1".to_owned(), uid: "pod-uid".to_owned(), serving: false };
+    Action { reason: Reason::MemberHidden, effect }
+}
+
+#[tokio::test]
+async fn clients_are_led_away_from_exactly_the_pod_that_was_seen() {
+    const PATCH_POD: &str = "PATCH /api/v1/namespaces/default/pods/etcd-1";
+    let formed = cluster(LatchState::Formed);
+    let script = vec![expect(PATCH_POD, metadata("etcd-1", "pod-uid")).checked(|_, body| {
+        let wanted = json!({ "uid": "pod-uid", "labels": { "quorate.dev/serving": "false" } });
+        assert_eq!(body["metadata"], wanted);
+    })];
+    take(script, &formed, &[hide()]).await.1.unwrap();
+    let gone = vec![expect(PATCH_POD, failure(404, "NotFound"))];
+    assert_eq!(take(gone, &formed, &[hide()]).await.0, 1, "nobody is led there any more");
+    let another = vec![expect(PATCH_POD, failure(422, "Invalid"))];
+    let (_, result) = take(another, &formed, &[hide()]).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn an_edited_secret_is_replaced_only_if_it_is_this_clusters() {
+    const GET_SECRET: &str = "GET /api/v1/namespaces/default/secrets/etcd-peer-ca";
+    const PATCH_SECRET: &str = "PATCH /api/v1/namespaces/default/secrets/etcd-peer-ca";
+    let mut action = authority();
+    let Effect::IssueCertificate(request) = &mut action.effect else { panic!() };
+    request.replace = true;
+    let stranger = vec![expect(GET_SECRET, metadata("etcd-peer-ca", "x"))];
+    let (_, result) = take(stranger, &cluster(LatchState::Formed), std::slice::from_ref(&action)).await;
+    assert!(matches!(result, Err(Error::SecretTaken { .. })), "{result:?}");
+    let (code, mut ours) = metadata("etcd-peer-ca", "x");
+    ours["metadata"]["ownerReferences"] =
+        json!([{ "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster", "name": "etcd", "uid": "cluster-uid" }]);
+    let script = vec![
+        expect(GET_SECRET, (code, ours.clone())),
+        expect(PATCH_SECRET, (200, json!({ "apiVersion": "v1", "kind": "Secret", "metadata": {} }))).checked(
+            |query, body| {
+                assert!(query.contains("fieldManager=quorate") && query.contains("force=true"), "{query}");
+                assert_eq!(body["data"].as_object().unwrap().len(), 3);
+            },
+        ),
+    ];
+    take(script, &cluster(LatchState::Formed), &[action]).await.1.unwrap();
 }
 
 #[tokio::test]

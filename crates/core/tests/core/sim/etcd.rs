@@ -114,11 +114,18 @@ impl World {
             if let Some(pod) = self.pods.get_mut(&name) {
                 pod.ready = ready;
             }
-            if ready {
+            if ready && self.has_token(&name) {
                 self.record_mark(&name);
                 self.heartbeat(&name);
             }
         }
+    }
+
+    /// A pod's token dies with the account that it was made for.
+    fn has_token(&self, name: &str) -> bool {
+        let account = self.objects.get(&ObjectKey::new(Kind::ServiceAccount, "etcd-member"));
+        let made = account.and_then(|account| account.metadata().creation_timestamp.as_ref()).map(|time| time.0);
+        made.is_some_and(|made| self.pods.get(name).and_then(|pod| pod.created).is_none_or(|created| created >= made))
     }
 
     /// Members that have a quorum with each other. Empty if there is none.

@@ -10,7 +10,7 @@ use quorate_api::{EtcdCluster, EtcdClusterSpec, names};
 use super::etcd::{StartRecord, Volume};
 use quorate_core::action::{Action, Effect, Guard};
 use quorate_core::object::{Kind, Object, ObjectKey};
-use quorate_core::view::{CertificateFact, ClaimFact, Platform, PodFact, View};
+use quorate_core::view::{CertificateFact, ClaimFact, Platform, PodFact, SecretsSeen, View};
 use quorate_core::{Decision, decide};
 
 /// Dies after this many writes of one pass.
@@ -22,10 +22,12 @@ pub(crate) struct Crash(pub usize);
 pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) cluster: EtcdCluster,
+    pub(crate) platform: Platform,
     pub(crate) objects: BTreeMap<ObjectKey, Object>,
     pub(crate) pods: BTreeMap<String, PodFact>,
     pub(crate) claims: BTreeMap<String, ClaimFact>,
     pub(crate) certificates: BTreeMap<String, CertificateFact>,
+    pub(crate) secrets: SecretsSeen,
     pub(crate) taken_secrets: BTreeSet<String>,
     pub(crate) unreadable_members: BTreeMap<String, String>,
     pub(crate) volumes: BTreeMap<String, Volume>,
@@ -55,10 +57,12 @@ impl World {
         Self {
             now: Timestamp::UNIX_EPOCH,
             cluster,
+            platform: Platform::default(),
             objects: BTreeMap::new(),
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            secrets: SecretsSeen::Read,
             taken_secrets: BTreeSet::new(),
             unreadable_members: BTreeMap::new(),
             volumes: BTreeMap::new(),
@@ -77,11 +81,12 @@ impl World {
     pub(crate) fn view(&self) -> View {
         View {
             cluster: self.cluster.clone(),
-            platform: Platform::default(),
+            platform: self.platform.clone(),
             objects: self.objects.clone(),
             pods: self.pods.clone(),
             claims: self.claims.clone(),
             certificates: self.certificates.clone(),
+            secrets: self.secrets,
             taken_secrets: self.taken_secrets.clone(),
             unreadable_members: self.unreadable_members.clone(),
             // There is one clock.
@@ -146,6 +151,11 @@ impl World {
                     self.kill_pod(name);
                 }
             }
+            Effect::SetServing { pod, uid, serving } => {
+                if let Some(pod) = self.pods.get_mut(pod).filter(|pod| pod.uid == *uid) {
+                    pod.serving = *serving;
+                }
+            }
             Effect::DeleteClaim { name, guard } => {
                 let uid = self.claims.get(name).map(|claim| claim.uid.clone());
                 if self.holds(guard, uid.as_deref()) {
@@ -157,6 +167,7 @@ impl World {
                     serial: Some(self.fresh_id("serial")),
                     not_before: Some(self.now),
                     not_after: Some(self.now + SignedDuration::from_hours(8760)),
+                    edited: false,
                 };
                 self.certificates.insert(request.secret.clone(), fact);
             }
@@ -198,6 +209,8 @@ impl World {
             None => Some(self.fresh_id("uid")),
         };
         object.metadata_mut().uid = uid;
+        let created = self.objects.get(&key).and_then(|old| old.metadata().creation_timestamp.clone());
+        object.metadata_mut().creation_timestamp = Some(created.unwrap_or(Time(self.now)));
         match (&mut object, self.objects.get(&key)) {
             (Object::EtcdMember(new), Some(Object::EtcdMember(old))) => new.status.clone_from(&old.status),
             (Object::Lease(new), Some(Object::Lease(old))) => {
@@ -236,7 +249,8 @@ impl World {
                 let pod = PodFact {
                     uid,
                     ready: false,
-                    terminating: false,
+                    terminating: None,
+                    serving: true,
                     created: Some(self.now),
                     controlled: true,
                     revision: None,
