@@ -16,11 +16,11 @@ use quorate_etcd::bbolt::{Output, TreeWriter};
 use quorate_etcd::compact::Compact;
 use quorate_etcd::events::{Contiguous, Cut, EventStream};
 use quorate_etcd::foreign::{BackupName, DeltaStream};
-use quorate_etcd::hash::{hash_kv, status_hash};
+use quorate_etcd::hash::{HashKv, hash_kv, status_hash};
 use quorate_etcd::history::History;
 use quorate_etcd::membership::{InitialCluster, Member};
 use quorate_etcd::mvcc::{StoredKey, StoredValue};
-use quorate_etcd::restore::{CompactAt, Restore, reseed};
+use quorate_etcd::restore::{CompactAt, Restore, Restored, reseed};
 use quorate_etcd::schema::BUCKETS;
 use quorate_etcd::snap::{Snap, SnapName};
 use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
@@ -169,7 +169,8 @@ fn check_data_dir(files: &[Vec<u8>; 4]) {
     }
 }
 
-/// A database without a digest, through everything that writes a new one from it: what comes out is sound.
+/// A database without a digest, through everything that writes a new one from it: what comes out is sound and has the
+/// same contents.
 pub fn restore(data: &[u8]) {
     with_file("db", &seal::database(data), rewrite_database);
 }
@@ -177,7 +178,8 @@ pub fn restore(data: &[u8]) {
 fn rewrite_database(dir: &Path, path: &Path) {
     let Ok(cluster) = InitialCluster::parse("default=http://localhost:2380", "token") else { return };
     let Some(member) = cluster.members().first() else { return };
-    for (name, rewrite, bump_revision) in [("append", false, None), ("rewrite", true, Some(1000))] {
+    for (name, rewrite, bump_revision) in [("append", false, None), ("rewrite", true, None), ("bump", true, Some(1000))]
+    {
         let data_dir = dir.join(name);
         let mut restore = Restore::new(path, &data_dir, &cluster, member);
         restore.digest = DigestPolicy::IfPresent;
@@ -186,15 +188,25 @@ fn rewrite_database(dir: &Path, path: &Path) {
         if restore.run(None).is_ok() {
             let (findings, _) = validate::data_dir(&data_dir, Tier::Full).unwrap();
             assert!(!findings.is_damaged(), "{name}: {findings:?}");
+            if bump_revision.is_none() {
+                assert_eq!(hash(&Restored::database_path(&data_dir), None), hash(path, None), "{name}");
+            }
         }
     }
     let output = dir.join("compacted");
     let digest = DigestPolicy::IfPresent;
     let compact = Compact { snapshot: path, output: &output, cut: Cut::End, at: CompactAt::Head, digest };
-    if compact.run(None).is_ok() {
+    if let Ok(compacted) = compact.run(None) {
         let findings = validate::snapshot(&output, Tier::Full).unwrap();
         assert!(!findings.is_damaged(), "compacted: {findings:?}");
+        assert_eq!(hash(&output, None), hash(path, Some(compacted.compact_revision)));
     }
+}
+
+fn hash(path: &Path, compact: Option<i64>) -> HashKv {
+    let snapshot = Snapshot::open(path).unwrap();
+    let history = History::new(&snapshot, None, Cut::End, path.parent().unwrap()).unwrap();
+    hash_kv(&history, compact).unwrap()
 }
 
 /// Entries of etcd's buckets, written as a sound bbolt file: whatever they hold, its pages are never the problem.
@@ -223,7 +235,10 @@ pub fn buckets(data: &[u8]) {
     });
 }
 
-fn write_buckets(path: &Path, page_size: usize, buckets: &[(&str, BTreeMap<&[u8], &[u8]>)]) {
+/// A bucket's name and what is in it.
+type Bucket<'a> = (&'a str, BTreeMap<&'a [u8], &'a [u8]>);
+
+fn write_buckets(path: &Path, page_size: usize, buckets: &[Bucket<'_>]) {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let mut output = Output::new(file, page_size, 2).unwrap();
     let mut root = TreeWriter::new(page_size);

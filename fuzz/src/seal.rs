@@ -45,10 +45,14 @@ pub fn snap(data: &[u8]) -> Vec<u8> {
     SnapFile { crc: Some(crc32c::crc32c(&content)), data: Some(content) }.encode_to_vec()
 }
 
-/// A database of 4 KiB pages whose two metas have the right checksums.
+/// A database whose two metas have the right checksums; the first one says where the second is.
 pub fn database(data: &[u8]) -> Vec<u8> {
     let mut sealed = data.to_vec();
-    for page in [0, 4096] {
+    let page_size = match data.get(24..28) {
+        Some(&[low, high, 0, 0]) => usize::from(u16::from_le_bytes([low, high])).max(1024),
+        _ => 4096,
+    };
+    for page in [0, page_size] {
         let Some((fields, sum)) = sealed.get_mut(page + 16..page + 80).and_then(|meta| meta.split_at_mut_checked(56))
         else {
             break;
