@@ -78,13 +78,8 @@ bench: require-root build ## Measure: beds; clusters on a bed; the formats again
 	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) $(CARGO) bench --profile release --workspace $(FEATURES) --bench against_etcdutl
 
 .PHONY: nightly
-nightly: require-rust ## Fuzz every reader of files for a minute each (needs a nightly compiler and cargo-fuzz)
-	@$(CARGO) +nightly --version > /dev/null 2>&1 || { echo "fuzzing needs a nightly compiler: rustup toolchain install nightly" >&2; exit 1; }
-	@$(CARGO) +nightly fuzz --version > /dev/null 2>&1 || { echo "fuzzing needs cargo-fuzz: cargo install cargo-fuzz" >&2; exit 1; }
-	@set -e; for target in $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)); do \
-	  mkdir -p fuzz/corpus/$$target; \
-	  scripts/timed "fuzzing $$target" $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=60; \
-	done
+nightly: require-rust ## Fuzz every reader of files for a minute each (needs a C++ compiler too)
+	@scripts/timed "fuzzing" scripts/fuzz
 
 .PHONY: images
 images: build ## Images of operator and agent as archives, for a cluster of your own

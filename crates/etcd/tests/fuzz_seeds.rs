@@ -1,4 +1,4 @@
-//! Runs the fuzz targets over their seeds and over simple mutations of them, on the stable compiler.
+//! Runs the fuzz targets over their seeds and over simple mutations of them, without libFuzzer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
@@ -88,6 +88,11 @@ fn the_directory_check_survives_its_seeds() {
 #[test]
 fn what_writes_databases_survives_its_seeds() {
     exercise("restore", 60, targets::restore);
+}
+
+#[test]
+fn what_reads_and_writes_buckets_survives_its_seeds() {
+    exercise("buckets", 60, targets::buckets);
 }
 
 #[test]

@@ -15,6 +15,9 @@ const KEYS: u64 = 300_000;
 const EVENTS: u64 = 500_000;
 const EVENTS_PER_FILE: u64 = 10_000;
 
+/// Databases that grow in keys as they grow in bytes have each of them this often.
+const ROUNDS: u64 = 5;
+
 /// Values that do not compress and differ from each other.
 fn fill(value: &mut [u8], mut seed: u64) {
     for byte in value {
@@ -32,27 +35,48 @@ pub(crate) fn all(dir: &Path, gib: f64) -> [PathBuf; 3] {
     let paths = ["large.db", "base.db", "deltas"].map(|name| dir.join(name));
     let [large, base, deltas] = &paths;
     large_snapshot(large, gib);
-    write_deltas(deltas, snapshot(base, KEYS, 1200));
+    let history = History { keys: KEYS, revisions: KEYS };
+    snapshot(base, history, 1200);
+    write_deltas(deltas, history, EVENTS);
     paths
 }
 
 /// Many revisions of 300,000 keys, 1 KiB each.
-fn large_snapshot(path: &Path, gib: f64) {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of gibibytes")]
-    let revisions = (gib * f64::from(1 << 20) * 0.745) as u64;
-    snapshot(path, revisions, 1024);
+pub(crate) fn large_snapshot(path: &Path, gib: f64) {
+    snapshot(path, History { keys: KEYS, revisions: revisions_in(gib) }, 1024);
 }
 
-/// Returns the snapshot's revision.
-fn snapshot(path: &Path, revisions: u64, size: usize) -> u64 {
+/// A snapshot whose number of keys grows with its size, and one file of deltas to it. Returns that number.
+pub(crate) fn growing(snapshot_path: &Path, deltas: &Path, gib: f64) -> u64 {
+    // Deltas step through the keys by seven, so seven must not divide their number.
+    let keys = revisions_in(gib) / ROUNDS / 7 * 7 + 1;
+    let history = History { keys, revisions: keys * ROUNDS };
+    snapshot(snapshot_path, history, 1024);
+    write_deltas(deltas, history, EVENTS_PER_FILE);
+    keys
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of gibibytes")]
+fn revisions_in(gib: f64) -> u64 {
+    (gib * f64::from(1 << 20) * 0.745) as u64
+}
+
+/// What a snapshot holds: all keys are written in turn, again and again.
+#[derive(Clone, Copy)]
+struct History {
+    keys: u64,
+    revisions: u64,
+}
+
+fn snapshot(path: &Path, history: History, size: usize) {
     let file = File::options().create_new(true).read(true).write(true).open(path).unwrap();
     let mut output = Output::new(file, 4096, 2).unwrap();
     let mut root = TreeWriter::new(4096);
     for name in BUCKETS {
         let mut tree = TreeWriter::new(4096);
         match name {
-            KEY => fill_keys(&mut tree, &mut output, revisions, size),
-            META => tree.push(&mut output, b"consistent_index", &revisions.to_be_bytes()).unwrap(),
+            KEY => fill_keys(&mut tree, &mut output, history, size),
+            META => tree.push(&mut output, b"consistent_index", &history.revisions.to_be_bytes()).unwrap(),
             CLUSTER => tree.push(&mut output, b"clusterVersion", b"3.5.0").unwrap(),
             _ => {}
         }
@@ -64,18 +88,17 @@ fn snapshot(path: &Path, revisions: u64, size: usize) -> u64 {
     let (file, meta) = output.finish(root, freelist, 1).unwrap();
     let digest = digest_of(&file, meta.high_water * 4096).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&*file, &digest, meta.high_water * 4096).unwrap();
-    revisions + 1
 }
 
-fn fill_keys(tree: &mut TreeWriter, output: &mut Output, revisions: u64, size: usize) {
+fn fill_keys(tree: &mut TreeWriter, output: &mut Output, History { keys, revisions }: History, size: usize) {
     let mut value = vec![0; size];
     let mut encoded = Vec::new();
     for number in 0..revisions {
         let main = i64::try_from(number + 2).unwrap();
         fill(&mut value, number);
-        let key = key(number % KEYS);
-        let round = i64::try_from(number / KEYS).unwrap();
-        let created = i64::try_from(number % KEYS + 2).unwrap();
+        let key = key(number % keys);
+        let round = i64::try_from(number / keys).unwrap();
+        let created = i64::try_from(number % keys + 2).unwrap();
         let stored = StoredValue {
             key: key.as_bytes(),
             create_revision: created,
@@ -90,16 +113,17 @@ fn fill_keys(tree: &mut TreeWriter, output: &mut Output, revisions: u64, size: u
 }
 
 /// Delta files as etcd-backup-restore writes them: a JSON array, then its SHA-256.
-fn write_deltas(dir: &Path, base: u64) {
+fn write_deltas(dir: &Path, History { keys, revisions }: History, events: u64) {
     std::fs::create_dir(dir).unwrap();
+    let base = revisions + 1;
     let mut value = vec![0; 1024];
-    for start in (0..EVENTS).step_by(usize::try_from(EVENTS_PER_FILE).unwrap()) {
+    for start in (0..events).step_by(usize::try_from(EVENTS_PER_FILE).unwrap()) {
         let (first, last) = (base + start + 1, base + start + EVENTS_PER_FILE);
         let mut text = String::from("[");
         for revision in first..=last {
-            let number = (revision - base - 1) * 7 % KEYS;
+            let number = (revision - base - 1) * 7 % keys;
             fill(&mut value, revision);
-            let version = 2 + (revision - base - 1) / KEYS;
+            let version = revisions / keys + 1 + (revision - base - 1) / keys;
             let separator = if revision == first { "" } else { "," };
             let _ = write!(
                 text,

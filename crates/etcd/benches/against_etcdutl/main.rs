@@ -2,16 +2,21 @@
 //!
 //! `QUORATE_ETCD_BINARIES` names the directory of etcd's tools; `QUORATE_BENCH_DIR` where to work (default: the
 //! temporary directory), `QUORATE_BENCH_GIB` the size of the large snapshot (default 2), `QUORATE_BENCH_ETCD` the
-//! release to compare with (default 3.6). `--prepare DIR` only writes the inputs, `--operation` runs one of ours on
-//! them, for a profiler. Each figure is the median of `QUORATE_BENCH_RUNS` runs (default 3).
+//! release to compare with (default 3.6). Each figure is the median of `QUORATE_BENCH_RUNS` runs (default 3).
+//!
+//! Other modes, which need no etcdutl: `flat [GIB...]` shows peak memory over the size of the database, `instant` the
+//! time of the instant tier of verification. `--prepare DIR` only writes the inputs, `--operation` runs one of ours on
+//! them, for a profiler.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, reason = "a bench prints and may stop")]
 
+mod flat;
 mod inputs;
+mod instant;
 mod measure;
 mod operations;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use measure::{Cost, median};
 
@@ -19,27 +24,48 @@ fn variable(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_owned())
 }
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(position) = arguments.iter().position(|argument| argument == "--operation") {
-        return operations::run(&arguments[position + 1..]);
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            println!("{reason}");
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn run() -> Result<(), String> {
+    // Cargo adds `--bench` to whatever it was given.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let gib = variable("QUORATE_BENCH_GIB", "2").parse().unwrap();
-    if let [flag, dir] = arguments.as_slice()
-        && flag == "--prepare"
-    {
-        inputs::all(Path::new(dir), gib);
-        return;
+    let (mode, rest) = arguments.split_first().map_or(("", &[][..]), |(mode, rest)| (mode.as_str(), rest));
+    match (mode, rest) {
+        ("--operation", rest) => operations::run(rest),
+        ("--prepare", [dir]) => drop(inputs::all(Path::new(dir), gib)),
+        ("flat", sizes) => flat::run(workplace().path(), sizes)?,
+        ("instant", []) => {
+            let work = workplace();
+            let large = work.path().join("large.db");
+            inputs::large_snapshot(&large, gib);
+            instant::run(work.path(), &large);
+        }
+        ("", _) => {
+            let binaries = std::env::var("QUORATE_ETCD_BINARIES").expect("QUORATE_ETCD_BINARIES names etcd's tools");
+            let version = variable("QUORATE_BENCH_ETCD", "3.6");
+            let etcdutl = Path::new(&binaries).join(&version).join("etcdutl");
+            let runs = variable("QUORATE_BENCH_RUNS", "3").parse().unwrap();
+            let work = workplace();
+            Bench { dir: work.path().to_owned(), etcdutl, runs }.run(&version, gib);
+        }
+        _ => return Err(format!("no such mode: {}", arguments.join(" "))),
     }
-    let version = variable("QUORATE_BENCH_ETCD", "3.6");
-    let binaries = std::env::var("QUORATE_ETCD_BINARIES").expect("QUORATE_ETCD_BINARIES names etcd's tools");
-    let etcdutl = Path::new(&binaries).join(&version).join("etcdutl");
-    let work = tempfile::Builder::new()
-        .prefix("quorate-bench-")
-        .tempdir_in(variable("QUORATE_BENCH_DIR", &std::env::temp_dir().display().to_string()))
-        .unwrap();
-    Bench { dir: work.path().to_owned(), etcdutl, runs: variable("QUORATE_BENCH_RUNS", "3").parse().unwrap() }
-        .run(&version, gib);
+    Ok(())
+}
+
+/// A directory that is removed with everything in it when the bench ends.
+fn workplace() -> tempfile::TempDir {
+    let parent = variable("QUORATE_BENCH_DIR", &std::env::temp_dir().display().to_string());
+    tempfile::Builder::new().prefix("quorate-bench-").tempdir_in(parent).unwrap()
 }
 
 struct Bench {
@@ -69,6 +95,7 @@ impl Bench {
         report("quorate, structure alone", self.ours("structure", &large, None), Some(official));
         report("quorate verify --full, SHA-256 included", self.ours("verify", &large, None), Some(official));
         report("quorate hash (HashKV)", self.ours("hash", &large, None), Some(official));
+        instant::run(&self.dir, &large);
     }
 
     fn official(&self, action: &str, snapshot: &Path) -> Cost {
@@ -83,11 +110,7 @@ impl Bench {
     }
 
     fn ours(&self, action: &str, snapshot: &Path, deltas: Option<&Path>) -> Cost {
-        self.median(|| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.arg("--operation").arg(action).arg(snapshot).arg(self.output()).args(deltas);
-            command
-        })
+        self.median(|| our_operation(action, snapshot, &self.output(), deltas))
     }
 
     fn output(&self) -> PathBuf {
@@ -99,14 +122,24 @@ impl Bench {
             // What the run before left to be written must not slow this one down.
             rustix::fs::sync();
             let cost = measure::run(&mut command());
-            let output = self.output();
-            let removed =
-                if output.is_dir() { std::fs::remove_dir_all(&output) } else { std::fs::remove_file(&output) };
-            drop(removed);
+            remove(&self.output());
             cost
         });
         median(runs.collect())
     }
+}
+
+/// One of ours in a process of its own, so that its peak of memory is its own too.
+fn our_operation(action: &str, snapshot: &Path, output: &Path, deltas: Option<&Path>) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg("--operation").arg(action).arg(snapshot).arg(output).args(deltas);
+    command
+}
+
+/// Removes what an operation wrote, if it wrote anything.
+fn remove(output: &Path) {
+    let removed = if output.is_dir() { std::fs::remove_dir_all(output) } else { std::fs::remove_file(output) };
+    drop(removed);
 }
 
 fn report(what: &str, cost: Cost, official: Option<Cost>) {

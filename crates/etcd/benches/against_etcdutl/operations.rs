@@ -45,7 +45,7 @@ fn structure(snapshot: &Path) {
     assert!(checked.findings.is_empty());
 }
 
-fn restore(snapshot: &Path, data_dir: &Path, events: Option<&mut dyn EventStream>, rewrite: bool) {
+pub(crate) fn restore(snapshot: &Path, data_dir: &Path, events: Option<&mut dyn EventStream>, rewrite: bool) {
     let url = "http://localhost:2380".to_owned();
     let cluster = InitialCluster::parse(&format!("default={url}"), "etcd-cluster").unwrap();
     let member = cluster.own_member("default", &[url]).unwrap();
