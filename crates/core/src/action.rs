@@ -21,6 +21,8 @@ pub struct Decision {
     pub events: Vec<Event>,
     /// When to look again even if nothing is reported.
     pub requeue: SignedDuration,
+    /// The same, if the members that are ready go on renewing their Leases.
+    pub rest: SignedDuration,
 }
 
 /// Something worth telling.

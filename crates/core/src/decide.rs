@@ -29,16 +29,17 @@ pub fn decide(view: &View, now: Timestamp) -> Decision {
     let plan = rules::run(&context);
     let status = status::of(&context, &plan, &defects);
     let next_change = [
-        status::members::next_change(&context),
+        status::members::end_of_grace(&context),
         rules::bootstrap::next_change(&context),
         rules::repair::next_change(&context),
         (!view.taken_secrets.is_empty()).then_some(WHILE_A_SECRET_IS_TAKEN),
     ];
-    let requeue = next_change.into_iter().flatten().min().unwrap_or(RESYNC).min(RESYNC);
+    let rest = next_change.into_iter().flatten().min().unwrap_or(RESYNC).min(RESYNC);
+    let requeue = status::members::first_expiry(&context).map_or(rest, |expiry| expiry.min(rest));
     let events = events::between(view.cluster.status.as_ref(), &status, &plan);
-    Decision { actions: plan.actions, status, events, requeue }
+    Decision { actions: plan.actions, status, events, requeue, rest }
 }
 
 fn quiet(actions: Vec<Action>, status: EtcdClusterStatus) -> Decision {
-    Decision { actions, status, events: Vec::new(), requeue: RESYNC }
+    Decision { actions, status, events: Vec::new(), requeue: RESYNC, rest: RESYNC }
 }

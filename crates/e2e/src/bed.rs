@@ -79,6 +79,10 @@ fn run(place: Place, limit: Duration, test: impl AsyncFnOnce(Bed) + Send + 'stat
         }
         // Also after a failure: what it leaves running would slow down all others.
         kubernetes.remove_namespaces().await;
+        if place != Place::ControlPlane {
+            // What is still on its way out would be measured with the next.
+            kubernetes.namespaces_are_gone().await;
+        }
         ended.unwrap_or_else(|panic| resume_unwind(panic)).expect("it takes too long");
     });
 }

@@ -128,6 +128,13 @@ impl Kubernetes {
         self.made.lock().unwrap().clone()
     }
 
+    pub async fn namespaces_are_gone(&self) {
+        for namespace in self.namespaces() {
+            let path = format!("/api/v1/namespaces/{namespace}");
+            crate::eventually("a namespace is gone", async || self.is_absent(&path).await.then_some(())).await;
+        }
+    }
+
     /// All of them. They go in the background.
     pub async fn remove_namespaces(&self) {
         for namespace in self.namespaces() {

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::renewals::Renewals;
+use crate::rest::News;
 use crate::wake::{ClusterRef, Facts, LeaseFacts, Version, Wake};
 
 /// The API server ends a watch of Leases after this time, and the watcher begins anew a little later if it does not.
@@ -46,6 +47,7 @@ pub struct Caches {
     pub services: Store<Service>,
     pub leases: Store<Lease>,
     pub renewals: Renewals,
+    pub news: News,
     /// A member that cannot be read is the trouble of its own cluster.
     pub members: Store<DeserializeGuard<EtcdMember>>,
     pub stateful_sets: Store<StatefulSet>,
@@ -62,7 +64,8 @@ impl Caches {
     pub fn watch(client: &Client, namespace: Option<&str>) -> (Self, Wakes) {
         let mut wakes = Wakes::new();
         let (counter, unfilled) = watch::channel(0);
-        let scope = Scope { client, namespace, unfilled: counter };
+        let news = News::default();
+        let scope = Scope { client, namespace, unfilled: counter, news: news.clone() };
         let renewals = Renewals::default();
         let caches = Self {
             clusters: scope.watch(&mut wakes, watcher::Config::default(), ClusterRef::itself, version, |_| ()),
@@ -72,6 +75,7 @@ impl Caches {
             services: scope.watch_owned(&mut wakes, version),
             leases: scope.watch_leases(&mut wakes, renewals.clone()),
             renewals,
+            news,
             members: scope.watch_owned(&mut wakes, version),
             stateful_sets: scope.watch_owned(&mut wakes, version),
             budgets: scope.watch_owned(&mut wakes, version),
@@ -97,6 +101,7 @@ struct Scope<'a> {
     client: &'a Client,
     namespace: Option<&'a str>,
     unfilled: watch::Sender<usize>,
+    news: News,
 }
 
 impl Scope<'_> {
@@ -147,6 +152,7 @@ impl Scope<'_> {
         let mut wake = Wake::default();
         self.unfilled.send_modify(|stores| *stores += 1);
         let mut unfilled = Some(self.unfilled.clone());
+        let news = self.news.clone();
         let stream = watcher(api, config)
             .default_backoff()
             // Half of an object, and nobody here reads it.
@@ -160,6 +166,9 @@ impl Scope<'_> {
                     unfilled.send_modify(|stores| *stores -= 1);
                 }
                 let clusters = wake.on(&event, |object| (object.meta(), cluster(object.meta()), facts(object)));
+                for cluster in &clusters {
+                    news.tell(cluster);
+                }
                 let refs = clusters.into_iter().map(|cluster| ObjectRef::new(&cluster.name).within(&cluster.namespace));
                 futures::stream::iter(refs.map(Ok).collect::<Vec<_>>())
             })

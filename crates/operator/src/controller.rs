@@ -23,7 +23,9 @@ use crate::events::Events;
 use crate::malformed;
 use crate::metrics::{ErrorLabels, Metrics, OutcomeLabels, ReasonLabels};
 use crate::observe;
+use crate::rest::Resting;
 use crate::secrets::Certificates;
+use crate::wake::ClusterRef;
 
 const CONCURRENCY: u16 = 16;
 /// Gathers the events of one change, and lets our own writes come back before the next pass.
@@ -34,6 +36,8 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 /// Each request has its own limit; this is for all of them together.
 const LONGEST_PASS: Duration = Duration::from_mins(1);
+/// Secrets are not watched, so they are looked at now and then.
+const LONGEST_REST: SignedDuration = SignedDuration::from_secs(60);
 /// A requeue for a moment in the past, or right now, would spin.
 const SOONEST: Duration = Duration::from_millis(100);
 
@@ -47,6 +51,7 @@ pub struct Operator {
     pub events: Events,
     pub metrics: Metrics,
     certificates: Certificates,
+    resting: Resting,
     failures: Mutex<HashMap<ObjectRef<GuardedCluster>, u32>>,
 }
 
@@ -59,8 +64,8 @@ impl Operator {
         events: Events,
         metrics: Metrics,
     ) -> Self {
-        let (certificates, failures) = (Certificates::default(), Mutex::default());
-        Self { client, caches, platform, claim, events, metrics, certificates, failures }
+        let (certificates, resting, failures) = (Certificates::default(), Resting::default(), Mutex::default());
+        Self { client, caches, platform, claim, events, metrics, certificates, resting, failures }
     }
 
     /// Works until `stop`, and then finishes the passes that have begun.
@@ -145,16 +150,25 @@ async fn in_time<T>(pass: impl Future<Output = Result<T, Error>>) -> Result<T, E
 /// Returns whether anything was written, and when to look again.
 async fn reconcile(cluster: &EtcdCluster, operator: &Operator) -> Result<(bool, Duration), Error> {
     operator.caches.filled().await?;
+    let itself = ClusterRef { namespace: cluster.namespace().unwrap_or_default(), name: cluster.name_any() };
+    // Counted before anything is read: what is told meanwhile is news.
+    let news = operator.caches.news.count(&itself);
+    if let Some(left) = operator.resting.left(&itself, news, &operator.caches.renewals, Timestamp::now()) {
+        return Ok((false, wait(left)));
+    }
+    operator.resting.end(&itself);
     // Most wakes change nothing. That can be told from the caches alone: whatever they have not heard of yet will wake
     // us again.
     let (view, decision) = look(cluster.clone(), operator).await?;
     if is_settled(&view, &decision) {
+        operator.resting.begin(itself, news, &decision, LONGEST_REST, Timestamp::now());
         return Ok((false, wait(decision.requeue)));
     }
     let api = Api::<EtcdCluster>::namespaced(operator.client.clone(), &cluster.namespace().unwrap_or_default());
     let live = within("read the EtcdCluster", api.get_opt(&cluster.name_any())).await?;
     let Some(live) = live else {
-        operator.certificates.forget(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
+        operator.certificates.forget(&itself.namespace, &itself.name);
+        operator.caches.news.forget(&itself);
         return Ok((false, LAST_RETRY));
     };
     let (mut view, _) = look(live, operator).await?;

@@ -18,6 +18,7 @@ pub mod options;
 pub mod pki;
 pub mod probes;
 pub mod renewals;
+pub mod rest;
 pub mod run;
 pub mod secrets;
 pub mod telemetry;

@@ -30,6 +30,7 @@ struct Heard {
     renewed: Timestamp,
     /// By ours.
     at: Timestamp,
+    duration: SignedDuration,
 }
 
 type Place = (Option<String>, Option<String>);
@@ -57,13 +58,20 @@ impl Renewals {
         let renewed = heartbeat.renewed?;
         let mut known = self.lock();
         let at = heard(known.get(&place(lease)), renewed, heartbeat.duration, source, now);
-        known.insert(place(lease), Heard { renewed, at });
+        known.insert(place(lease), Heard { renewed, at, duration: heartbeat.duration });
         Some(at)
     }
 
     /// When the member of this Lease was last heard of.
     pub fn last(&self, lease: &Lease) -> Option<Timestamp> {
         self.lock().get(&place(lease)).map(|heard| heard.at)
+    }
+
+    /// Until when the member of a Lease counts as heard of.
+    pub fn expires(&self, namespace: &str, name: &str) -> Option<Timestamp> {
+        let place = (Some(namespace.to_owned()), Some(name.to_owned()));
+        let heard = self.lock().get(&place).copied()?;
+        heard.at.checked_add(heard.duration).ok()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Heard>> {

@@ -4,7 +4,7 @@
 //! if only the Lease has run out. `Unknown` turns into `NotReady` after a grace period, and is never taken for dead. One
 //! that serves another cluster's data is `NotReady`, however well it does.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quorate_api::status::{MemberHealth, MemberReason, MemberRole, MemberStatus};
 
@@ -86,13 +86,26 @@ fn keep_one_leader(context: &Context<'_>, members: &mut [MemberStatus]) {
     }
 }
 
-/// How long until a member's health changes, or a grace period ends, by the clock alone.
-pub(crate) fn next_change(context: &Context<'_>) -> Option<SignedDuration> {
+/// How long until the first member that is ready falls silent, unless it renews its Lease.
+pub(crate) fn first_expiry(context: &Context<'_>) -> Option<SignedDuration> {
+    first(context, |status, facts| (status.status == MemberHealth::Ready).then_some(facts.heartbeat.expires)?)
+}
+
+/// How long until the first grace period ends of members that are not.
+pub(crate) fn end_of_grace(context: &Context<'_>) -> Option<SignedDuration> {
+    let desired = context.desired;
+    first(context, |status, facts| match status.status {
+        MemberHealth::Ready => None,
+        MemberHealth::Unknown => status.last_transition_time.0.checked_add(desired.unknown_grace).ok(),
+        MemberHealth::NotReady => restart::stuck_since(status, facts).checked_add(desired.not_ready_grace).ok(),
+    })
+}
+
+fn first(
+    context: &Context<'_>,
+    deadline: impl Fn(&MemberStatus, &MemberFacts<'_>) -> Option<Timestamp>,
+) -> Option<SignedDuration> {
     let observed = observe(context);
-    let deadlines = observed.iter().zip(&context.members).filter_map(|(status, facts)| match status.status {
-        MemberHealth::Ready => facts.heartbeat.expires,
-        MemberHealth::Unknown => status.last_transition_time.0.checked_add(context.desired.unknown_grace).ok(),
-        MemberHealth::NotReady => restart::stuck_since(status, facts).checked_add(context.desired.not_ready_grace).ok(),
-    });
-    deadlines.map(|at| at.duration_since(context.now)).filter(|left| *left > SignedDuration::ZERO).min()
+    let deadlines = observed.iter().zip(&context.members).filter_map(|(status, facts)| deadline(status, facts));
+    deadlines.map(|at| at.duration_since(context.now)).filter(SignedDuration::is_positive).min()
 }

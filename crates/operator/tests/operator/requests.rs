@@ -182,7 +182,13 @@ async fn the_status_carries_the_version_that_was_viewed_and_a_conflict_ends_the_
             .checked(|_, body| assert_eq!(body["metadata"]["resourceVersion"], "7")),
     ]);
     let status = EtcdClusterStatus { replicas: 3, ..viewed.status.clone().unwrap() };
-    let decision = Decision { actions: Vec::new(), events: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
+    let decision = Decision {
+        actions: Vec::new(),
+        events: Vec::new(),
+        status,
+        requeue: SignedDuration::from_secs(1),
+        rest: SignedDuration::from_secs(1),
+    };
     let claim = Claim::always();
     let result = Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await;
     assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
@@ -194,7 +200,13 @@ async fn an_equal_status_is_not_written() {
     let viewed = cluster(LatchState::Issued);
     let (client, server) = scripted(Vec::new());
     let status = viewed.status.clone().unwrap();
-    let decision = Decision { actions: Vec::new(), events: Vec::new(), status, requeue: SignedDuration::from_secs(1) };
+    let decision = Decision {
+        actions: Vec::new(),
+        events: Vec::new(),
+        status,
+        requeue: SignedDuration::from_secs(1),
+        rest: SignedDuration::from_secs(1),
+    };
     let claim = Claim::always();
     assert!(!Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await.unwrap());
     server.await.unwrap();
@@ -350,6 +362,7 @@ async fn bad_news_from_the_caches_is_confirmed_by_live_reads() {
         events: Vec::new(),
         status: EtcdClusterStatus { members: vec![member], ..EtcdClusterStatus::default() },
         requeue: SignedDuration::from_secs(1),
+        rest: SignedDuration::from_secs(1),
     };
     assert_eq!(observe::doubtful(&view, &decided(ready)), [""; 0]);
     let doubtful = observe::doubtful(&view, &decided(silent));
