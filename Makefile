@@ -8,7 +8,7 @@ NAME    ?= quorate
 OUTPUT  := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release
 TESTBED := $(OUTPUT)/testbed
 # Builds are the caller's; what makes namespaces runs as root, with the caller's tools and caches.
-AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo env "PATH=$$PATH" "HOME=$$HOME" "QUORATE_CACHE=$$QUORATE_CACHE",)
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo env "PATH=$$PATH" "HOME=$$HOME" "QUORATE_CACHE=$$QUORATE_CACHE" "CARGO_TARGET_DIR=$$CARGO_TARGET_DIR",)
 
 .PHONY: help
 help: ## This list
@@ -16,12 +16,13 @@ help: ## This list
 
 .PHONY: up
 up: require-root build ## A real Kubernetes on this machine, with a running etcd cluster of three members
+	@$(TESTBED) build
 	@$(AS_ROOT) $(TESTBED) --name $(NAME) up
 	@scripts/timed "installing the operator" $(AS_ROOT) scripts/install-quorate $(TESTBED) $(NAME)
 	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl apply --filename config/samples/cluster.yaml
 	@scripts/timed "waiting for the etcd cluster" $(AS_ROOT) $(TESTBED) --name $(NAME) kubectl wait --for=condition=AllMembersReady --timeout=180s etcd/example
 	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubectl get etcd,pods
-	@printf '%s\n' "" "Look around:     export KUBECONFIG=$$($(TESTBED) --name $(NAME) kubeconfig); kubectl get etcd,etcdmembers,pods" \
+	@printf '%s\n' "" "Look around:     export KUBECONFIG=$$($(AS_ROOT) $(TESTBED) --name $(NAME) kubeconfig); kubectl get etcd,etcdmembers,pods" \
 	  "                 (no kubectl? make kubectl ARGS='get etcd')" \
 	  "Put and get:     make etcdctl ARGS='put hello world'; make etcdctl ARGS='get hello'" \
 	  "Break something: kubectl delete pod example-0, and watch it come back; docs/testbed.md has more faults" \
@@ -35,7 +36,7 @@ down: require-root ## Remove it without a trace
 .PHONY: kubeconfig
 kubeconfig: ## Print the path of the running bed's kubeconfig
 	@test -x $(TESTBED) || { echo "nothing is built yet; run make up" >&2; exit 1; }
-	@$(TESTBED) --name $(NAME) kubeconfig
+	@$(AS_ROOT) $(TESTBED) --name $(NAME) kubeconfig
 
 .PHONY: kubectl
 kubectl: ## kubectl on the running bed: make kubectl ARGS='get nodes'
@@ -54,7 +55,7 @@ TESTS := $(CARGO) test --release --workspace $(FEATURES)
 test: require-linux require-root lint ## Everything: lint, unit tests, tests against real etcd and on real beds
 	@scripts/timed "building the programs" $(CARGO) build --release --workspace $(FEATURES) --quiet
 	@scripts/timed "building the tests" $(TESTS) --no-run --quiet
-	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(AS_ROOT) $(TESTBED) build
+	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(TESTBED) build
 	@trap '$(AS_ROOT) $(TESTBED) --name test down; $(AS_ROOT) $(TESTBED) --name e2e down' EXIT; \
 	  scripts/timed "all tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS)
 	@echo "all tests passed"
@@ -99,7 +100,7 @@ build: require-linux require-rust
 
 .PHONY: require-linux
 require-linux:
-	@test "$$(uname -sm)" = "Linux x86_64" || { echo "a bed needs Linux on x86_64, this is $$(uname -sm); set KUBECONFIG to a cluster of your own" >&2; exit 1; }
+	@test "$$(uname -sm)" = "Linux x86_64" || { echo "a bed needs Linux on x86_64, this is $$(uname -sm); on a cluster of your own, kubectl apply --server-side --filename config/install.yaml works from anywhere" >&2; exit 1; }
 
 .PHONY: require-root
 require-root:

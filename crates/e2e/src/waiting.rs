@@ -5,7 +5,7 @@ use std::{fmt::Display, time::Duration};
 use tokio::time::{Instant, sleep};
 
 /// Longer than anything should take on a busy machine; what matters is the condition.
-pub const PATIENCE: Duration = Duration::from_mins(2);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// What a look can bring: the thing itself, or not yet, perhaps with a reason.

@@ -14,7 +14,7 @@ use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, meta_entries, set_com
 use crate::restore::{CompactAt, PartError, Workplace, sync_directory};
 use crate::schema::META;
 use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of, digest_of_written};
-use crate::validate::damage_without_digest;
+use crate::validate;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
@@ -57,6 +57,13 @@ pub struct Compacted {
     pub digest: Digest256,
 }
 
+fn require_sound(snapshot: &Snapshot) -> Result<(), CompactError> {
+    match validate::damage(snapshot).map_err(HistoryError::from)? {
+        Some((first, others)) => Err(CompactError::Damaged { first: first.to_string(), others }),
+        None => Ok(()),
+    }
+}
+
 impl Compact<'_> {
     pub fn run(&self, events: Option<&mut dyn EventStream>) -> Result<Compacted, CompactError> {
         if self.output.exists() {
@@ -64,8 +71,8 @@ impl Compact<'_> {
         }
         let snapshot = Snapshot::open(self.snapshot)?;
         snapshot.require_digest(self.digest)?;
-        if let Some((first, others)) = damage_without_digest(&snapshot).map_err(HistoryError::from)? {
-            return Err(CompactError::Damaged { first: first.to_string(), others });
+        if snapshot.stored_digest().is_none() {
+            require_sound(&snapshot)?;
         }
         let directory = match self.output.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -87,6 +94,8 @@ impl Compact<'_> {
     ) -> Result<Compacted, CompactError> {
         std::thread::scope(|scope| {
             let source = scope.spawn(|| digest_of(snapshot.db.file(), snapshot.data_length()));
+            // A digest vouches for the way, not for what the member had.
+            let looked = snapshot.stored_digest().map(|_| scope.spawn(|| require_sound(snapshot)));
             let history = History::new(snapshot, events, self.cut, directory)?;
             let compact = self.at.revision(history.revision());
             history.check_compaction(compact)?;
@@ -101,6 +110,7 @@ impl Compact<'_> {
             let source = source.join().map_err(|_| CompactError::Stopped)?;
             let source = source.map_err(|source| SnapshotError::Io { path: self.snapshot.to_owned(), source })?;
             snapshot.accept_digest(&source, self.digest)?;
+            looked.map_or(Ok(()), |looked| looked.join().unwrap_or(Err(CompactError::Stopped)))?;
             Ok(Compacted {
                 revision: history.revision(),
                 compact_revision: compact,

@@ -14,6 +14,7 @@ use quorate_etcd::mvcc::{Revision, StoredKey, StoredValue};
 use quorate_etcd::restore::{CompactAt, Restored};
 use quorate_etcd::snapshot::DigestPolicy;
 use quorate_etcd::validate::{self, Tier};
+use sha2::{Digest, Sha256};
 
 /// Deterministic, and coprime to page and element sizes, so that every field of a page is hit somewhere.
 const STRIDE: usize = 97;
@@ -106,9 +107,19 @@ fn no_flip_in_a_database_loses_or_invents_a_revision_unnoticed() {
     assert!(cases > 2000 && found > 100, "{found} of {cases}");
 }
 
-/// Without a digest everything is validated first; only flips that validation cannot see either pass.
+/// Only flips that validation cannot see either pass.
 #[test]
 fn a_damaged_copy_of_a_database_is_not_restored() {
+    damaged_before_it_was_copied(<[u8]>::to_vec);
+}
+
+/// A member whose database is rotten makes snapshots with the right digest.
+#[test]
+fn a_snapshot_of_a_damaged_database_is_not_restored_though_its_digest_is_right() {
+    damaged_before_it_was_copied(|bytes| [bytes, &<[u8; 32]>::from(Sha256::digest(bytes))].concat());
+}
+
+fn damaged_before_it_was_copied(sealed: impl Fn(&[u8]) -> Vec<u8>) {
     let golden = &ALL[1];
     let dir = tempfile::tempdir().unwrap();
     let path = golden.write_to(dir.path());
@@ -118,7 +129,7 @@ fn a_damaged_copy_of_a_database_is_not_restored() {
     for at in (0..sound.len()).step_by(STRIDE) {
         let mut damaged = sound.to_vec();
         damaged[at] ^= 1 << (at % 8);
-        std::fs::write(&path, &damaged).unwrap();
+        std::fs::write(&path, sealed(&damaged)).unwrap();
         let data_dir = dir.path().join("data");
         let is_damaged = validate::snapshot(&path, Tier::Full).unwrap().is_damaged();
         let digest = DigestPolicy::IfPresent;

@@ -94,6 +94,10 @@ fn assert_honest(sound: &WalScan, damaged: Option<&WalScan>, is_last: bool, what
     } else {
         assert!(is_last, "{what}: only the last segment can be torn, got {:?}", damaged.tail);
         assert!(damaged.last_index <= sound.last_index && damaged.bytes < sound.bytes, "{what}");
+        // A crash tears only what was written last: whoever says so must not have lost more.
+        if matches!(damaged.tail, Tail::Torn { .. }) {
+            assert!(damaged.last_index + 1 >= sound.last_index, "{what}: {damaged:?}");
+        }
     }
 }
 

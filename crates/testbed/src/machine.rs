@@ -154,7 +154,7 @@ fn within_new_network(line: &str) -> Command {
 fn lacks(feature: &str, purpose: &str, sign: &str) -> Error {
     Error::refused(
         format!("this machine has no {feature}, which {purpose} need ({sign})"),
-        "use a kernel that has it, or set KUBECONFIG to a cluster of your own",
+        "use a kernel that has it, or a cluster of your own with config/install.yaml",
     )
 }
 

@@ -233,6 +233,21 @@ fn down_leaves_nothing_after_the_supervisor_was_killed_at_ten_moments_of_up() {
 
 #[test]
 fn down_of_a_busy_bed_leaves_nothing() {
+    busy_until(|| {});
+}
+
+#[test]
+fn down_of_a_busy_bed_of_whose_processes_every_other_one_was_killed_leaves_nothing() {
+    busy_until(|| {
+        let bed = "busy".parse::<Bed>().unwrap();
+        let all = cgroup::processes(&bed.cgroup()).unwrap();
+        assert!(all.len() > 10, "{all:?}");
+        // The first is the supervisor, with whom all would end at once.
+        all.into_iter().skip(1).step_by(2).for_each(kill);
+    });
+}
+
+fn busy_until(end: impl FnOnce()) {
     let _alone = alone();
     let bed = TestBed::own("busy");
     bed.run(&["build"]);
@@ -254,6 +269,7 @@ fn down_of_a_busy_bed_leaves_nothing() {
     // Somebody looks into the bed and a node while they go.
     let looking = [&["exec", "--", "sleep", "3600"][..], &["exec", "--node", "1", "--", "sleep", "3600"]];
     let mut lookers = looking.map(|arguments| bed.command(arguments).spawn().unwrap());
+    end();
     bed.run(&["down"]);
     for looker in &mut lookers {
         assert!(!looker.wait().unwrap().success(), "a command outlived the bed it ran in");

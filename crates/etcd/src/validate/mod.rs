@@ -204,11 +204,9 @@ fn database(findings: &mut Findings, db: &Db) {
     }
 }
 
-/// What is wrong with a snapshot that no digest vouches for: the first finding and the number of others.
-pub(crate) fn damage_without_digest(snapshot: &Snapshot) -> Result<Option<(Finding, usize)>, bbolt::Error> {
-    if snapshot.stored_digest().is_some() {
-        return Ok(None);
-    }
+/// What is wrong with a snapshot, whatever its digest says, which vouches only for what happened after it was taken: the
+/// first finding and the number of others.
+pub(crate) fn damage(snapshot: &Snapshot) -> Result<Option<(Finding, usize)>, bbolt::Error> {
     let mut findings = Findings::default();
     contents(&mut findings, &snapshot.db, &snapshot.schema)?;
     let others = findings.list.len().saturating_sub(1);
