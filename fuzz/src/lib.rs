@@ -14,17 +14,18 @@ use flate2::Compression;
 use flate2::read::{GzEncoder, ZlibEncoder};
 use quorate_etcd::bbolt::{Output, TreeWriter};
 use quorate_etcd::compact::Compact;
+use quorate_etcd::data_dir::DataDir;
 use quorate_etcd::events::{Contiguous, Cut, EventStream};
-use quorate_etcd::foreign::{BackupName, DeltaStream};
+use quorate_etcd::foreign::{BackupName, Base, DeltaStream};
 use quorate_etcd::hash::{HashKv, hash_kv, status_hash};
 use quorate_etcd::history::History;
 use quorate_etcd::membership::{InitialCluster, Member};
 use quorate_etcd::mvcc::{StoredKey, StoredValue};
-use quorate_etcd::restore::{CompactAt, Restore, Restored, reseed};
+use quorate_etcd::restore::{CompactAt, Restore, reseed};
 use quorate_etcd::schema::BUCKETS;
 use quorate_etcd::snap::{Snap, SnapName};
 use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
-use quorate_etcd::validate::{self, Kind, Tier};
+use quorate_etcd::validate::{self, FindingKind, Tier};
 use quorate_etcd::wal::{SegmentName, Tail, read_metadata, scan_dir};
 
 /// Gives `use_file` a directory with one file in it.
@@ -81,7 +82,7 @@ pub fn deltas(data: &[u8]) {
         }
     }
     for cut in [Cut::End, Cut::Revision(12)] {
-        let Ok(stream) = DeltaStream::open(dir.path(), 10, None) else { return };
+        let Ok(stream) = DeltaStream::open(dir.path(), Base::at(10), cut) else { return };
         let mut stream = Contiguous::new(stream, 10, cut);
         let mut last = (10, 0);
         while let Ok(true) = stream.advance() {
@@ -164,7 +165,13 @@ fn check_data_dir(files: &[Vec<u8>; 4]) {
     if reseed(&dir).is_ok() {
         let (findings, facts) = validate::data_dir(&dir, Tier::Full).unwrap();
         assert!(facts.log.is_some() && facts.schema.is_some(), "{findings:?}");
-        let unfit = [Kind::PageDamaged, Kind::LogDamaged, Kind::LogTorn, Kind::IndexBehindSnap, Kind::IndexAheadOfLog];
+        let unfit = [
+            FindingKind::PageDamaged,
+            FindingKind::LogDamaged,
+            FindingKind::LogTorn,
+            FindingKind::IndexBehindSnap,
+            FindingKind::IndexAheadOfLog,
+        ];
         assert!(!findings.list.iter().any(|finding| unfit.contains(&finding.kind)), "{findings:?}");
     }
 }
@@ -189,7 +196,7 @@ fn rewrite_database(dir: &Path, path: &Path) {
             let (findings, _) = validate::data_dir(&data_dir, Tier::Full).unwrap();
             assert!(!findings.is_damaged(), "{name}: {findings:?}");
             if bump_revision.is_none() {
-                assert_eq!(hash(&Restored::database_path(&data_dir), None), hash(path, None), "{name}");
+                assert_eq!(hash(&DataDir::new(&data_dir).db(), None), hash(path, None), "{name}");
             }
         }
     }
@@ -228,7 +235,7 @@ pub fn buckets(data: &[u8]) {
     with_file("db", &[], |dir, path| {
         write_buckets(path, 1024 << (size % 7), &buckets);
         let findings = validate::snapshot(path, Tier::Full).unwrap();
-        let unfit = [Kind::DatabaseUnreadable, Kind::PageDamaged, Kind::BucketMissing];
+        let unfit = [FindingKind::DatabaseUnreadable, FindingKind::PageDamaged, FindingKind::BucketMissing];
         assert!(!findings.list.iter().any(|finding| unfit.contains(&finding.kind)), "{findings:?}");
         read_database(dir, path);
         rewrite_database(dir, path);

@@ -14,10 +14,20 @@ pub(crate) enum Error {
     Inspect(#[source] quorate_etcd::validate::DirError),
     #[error("the ticket's initial cluster cannot be used")]
     Ticket(#[from] quorate_etcd::membership::MembershipError),
+    #[error("what is in the log cannot be made to count")]
+    Commit(#[from] quorate_etcd::wal::CommitError),
+    #[error("the log was not applied: {0}")]
+    Replay(String),
+    #[error("the new incarnation cannot be written")]
+    Restore(#[from] quorate_etcd::restore::RestoreError),
+    #[error("the database cannot be read")]
+    Database(#[from] quorate_etcd::snapshot::SnapshotError),
     #[error("cannot connect to etcd")]
     Etcd(#[from] quorate_etcd::client::ClientError),
     #[error("cannot talk to the Kubernetes API")]
     Kubernetes(#[from] Box<kube::Error>),
+    #[error(transparent)]
+    Tls(#[from] quorate_runtime::tls::ProviderChosen),
 }
 
 /// Says what was being done when an operation failed.
@@ -29,9 +39,4 @@ impl<T> While<T> for io::Result<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| Error::Io { what: what(), source })
     }
-}
-
-/// An error with its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

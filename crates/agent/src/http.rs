@@ -6,11 +6,11 @@ use std::sync::{
 };
 
 use axum::{Router, http::StatusCode, routing::get};
-use tokio::net::TcpListener;
+use quorate_runtime::listen::listen;
 
 use crate::error::{Result, While};
 
-/// Whether this member's etcd answers.
+/// Whether this member's etcd serves clients: it answers, and is no learner, which turns most of them away.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serving(Arc<AtomicBool>);
 
@@ -27,12 +27,12 @@ impl Serving {
 /// Answers until the process ends.
 pub(crate) async fn serve(port: i32, serving: Serving) -> Result<()> {
     let port = u16::try_from(port).unwrap_or_default();
-    let listener = TcpListener::bind(("0.0.0.0", port)).await.doing(|| format!("listening on port {port}"))?;
+    let listener = listen(port).await.doing(|| format!("listening on port {port}"))?;
     let readiness = async move || {
         if serving.get() {
-            (StatusCode::OK, "etcd answers\n")
+            (StatusCode::OK, "etcd serves\n")
         } else {
-            (StatusCode::SERVICE_UNAVAILABLE, "etcd does not answer\n")
+            (StatusCode::SERVICE_UNAVAILABLE, "etcd does not serve\n")
         }
     };
     let routes = Router::new().route("/healthz", get(async || "alive\n")).route("/readyz", get(readiness));

@@ -3,34 +3,30 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::StreamExt;
-use http::{HeaderValue, header::USER_AGENT};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, Client,
     api::{Patch, PatchParams},
     runtime::watcher,
 };
 use quorate_api::{
     EtcdMember,
-    member::{DataReport, EtcdMemberStatus, Ticket},
+    member::{EtcdMemberStatus, EtcdReport},
     names::annotations,
 };
-use quorate_core::{
-    lease::{DURATION_SECONDS, Heartbeat},
-    start::{Identity, Word},
-};
-use serde_json::json;
+use quorate_core::{lease::DURATION_SECONDS, record::Orders, start::Identity};
+use quorate_runtime::{error::chain, kubernetes::config};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::{
-    error::{Error, Result, chain},
-    local_etcd::Pulse,
-};
+use crate::error::{Error, Result};
 
 const MANAGER: &str = "quorate-agent";
 /// Longer than a busy API server needs, and so short that a renewal that fails is tried again before the Lease runs out.
 const PATIENCE: Duration = Duration::from_millis(1500);
+/// For whoever can do nothing without an answer.
+const LONG_PATIENCE: Duration = Duration::from_secs(5);
 const BEFORE_NEXT_TRY: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -40,20 +36,19 @@ pub(crate) struct Kubernetes {
     leases: Api<Lease>,
 }
 
-/// What Kubernetes says about this member, read at one moment and not from a cache.
+/// What a renewal of the Lease says. The figures that always move ride along.
 #[derive(Clone, Debug)]
-pub(crate) struct Orders {
-    pub(crate) ticket: Word<Ticket>,
-    pub(crate) recorded: Word<Identity>,
-    pub(crate) last_report: Option<DataReport>,
+pub(crate) struct Renewal {
+    /// How far the member has got, and that is on its disk.
+    pub(crate) mark: Identity,
+    pub(crate) revision: Option<i64>,
+    pub(crate) etcd: EtcdReport,
 }
 
 impl Kubernetes {
     pub(crate) async fn connect(namespace: &str, member: &str) -> Result<Self> {
-        let mut config = Config::infer().await.map_err(kube::Error::InferConfig).map_err(Box::new)?;
-        config
-            .headers
-            .push((USER_AGENT, HeaderValue::from_static(concat!("quorate-agent/", env!("CARGO_PKG_VERSION")))));
+        let config = config(concat!("quorate-agent/", env!("CARGO_PKG_VERSION"))).await;
+        let config = config.map_err(kube::Error::InferConfig).map_err(Box::new)?;
         let client = Client::try_from(config).map_err(Box::new)?;
         Ok(Kubernetes {
             name: member.to_owned(),
@@ -62,24 +57,40 @@ impl Kubernetes {
         })
     }
 
-    /// No answer in time counts as unreachable, whatever the reason.
+    /// No answer in time counts as unreachable. An answer that says no is something else.
     pub(crate) async fn orders(&self) -> Orders {
+        self.orders_within(PATIENCE).await
+    }
+
+    /// The same for whoever cannot go on without: an API that is slow is waited for.
+    pub(crate) async fn patient_orders(&self) -> Orders {
+        self.orders_within(LONG_PATIENCE).await
+    }
+
+    async fn orders_within(&self, patience: Duration) -> Orders {
         let read = async { tokio::try_join!(self.members.get_opt(&self.name), self.leases.get_opt(&self.name)) };
-        match tokio::time::timeout(PATIENCE, read).await {
-            Ok(Ok((member, lease))) => orders(member, lease.as_ref()),
+        match tokio::time::timeout(patience, read).await {
+            Ok(Ok((member, lease))) => Orders::read(member.as_ref(), lease.as_ref()),
+            Ok(Err(error)) if is_refusal(&error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "the Kubernetes API refuses an answer; look at the member's Role"
+                );
+                Orders::refused()
+            }
             Ok(Err(error)) => {
-                tracing::warn!(error = chain(&error), "the Kubernetes API refused an answer");
-                Orders { ticket: Word::Unreachable, recorded: Word::Unreachable, last_report: None }
+                tracing::warn!(error = chain(&error), "the Kubernetes API cannot be reached");
+                Orders::unreachable()
             }
             Err(_) => {
                 tracing::warn!("the Kubernetes API did not answer in time");
-                Orders { ticket: Word::Unreachable, recorded: Word::Unreachable, last_report: None }
+                Orders::unreachable()
             }
         }
     }
 
-    /// The reports on this member's object as they are seen, again whenever the object may have changed.
-    pub(crate) fn changes(&self) -> watch::Receiver<Option<EtcdMemberStatus>> {
+    /// This member's object as it is seen, again whenever it may have changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<EtcdMember>> {
         let (seen, changes) = watch::channel(None);
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.members.clone(), config).boxed();
@@ -87,7 +98,7 @@ impl Kubernetes {
             while let Some(event) = events.next().await {
                 match event {
                     Ok(watcher::Event::Apply(member) | watcher::Event::InitApply(member)) => {
-                        seen.send_replace(Some(member.status.unwrap_or_default()));
+                        seen.send_replace(Some(member));
                     }
                     Ok(watcher::Event::Delete(_)) => drop(seen.send_replace(None)),
                     Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
@@ -102,7 +113,7 @@ impl Kubernetes {
     /// deleted the object, and it came back without its reports.
     pub(crate) fn reporter(
         &self,
-        mut seen: watch::Receiver<Option<EtcdMemberStatus>>,
+        mut seen: watch::Receiver<Option<EtcdMember>>,
     ) -> watch::Sender<Option<EtcdMemberStatus>> {
         let (report, mut reports) = watch::channel(None::<EtcdMemberStatus>);
         let this = self.clone();
@@ -110,7 +121,7 @@ impl Kubernetes {
             loop {
                 let there = tokio::select! {
                     changed = reports.changed() => if changed.is_err() { return } else { None },
-                    changed = seen.changed() => if changed.is_err() { return } else { seen.borrow_and_update().clone() },
+                    changed = seen.changed() => if changed.is_err() { return } else { reported(seen.borrow_and_update().as_ref()) },
                 };
                 loop {
                     let newest = reports.borrow_and_update().clone();
@@ -139,29 +150,26 @@ impl Kubernetes {
         });
         let manager = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(status);
-        within(self.members.patch_status(&self.name, &manager, &patch)).await
+        within(LONG_PATIENCE, self.members.patch_status(&self.name, &manager, &patch)).await
     }
 
-    /// Says that the member is alive. The figures that always move ride along.
-    pub(crate) async fn renew(
-        &self,
-        pulse: &Pulse,
-        on_disk: Option<i64>,
-        boot_count: i64,
-        now: Timestamp,
-    ) -> Result<()> {
-        let report = &pulse.report;
-        let role = report.role.map_or("", |role| role.as_str());
-        let holder = format!("{}:{role}", report.member_id.as_deref().unwrap_or_default());
-        let mut figures = BTreeMap::from([
-            (annotations::BOOT_COUNT, boot_count),
-            (annotations::REVISION, pulse.revision),
-            (annotations::TERM, report.term.unwrap_or_default()),
-            (annotations::DB_SIZE, pulse.db_size),
-            (annotations::DB_IN_USE, pulse.db_in_use),
-        ]);
-        figures.extend(on_disk.map(|index| (annotations::LAST_INDEX, index)));
-        let figures: BTreeMap<_, _> = figures.into_iter().map(|(key, value)| (key, value.to_string())).collect();
+    /// Says that the member is alive.
+    pub(crate) async fn renew(&self, renewal: &Renewal, now: Timestamp) -> Result<()> {
+        let Renewal { mark, revision, etcd } = renewal;
+        let role = etcd.role.map_or("", |role| role.as_str());
+        let holder = format!("{}:{role}", mark.member_id);
+        let figures = [
+            (annotations::BOOT_COUNT, Some(mark.boot_count)),
+            (annotations::LAST_INDEX, Some(mark.last_index).filter(|index| *index > 0)),
+            (annotations::REVISION, *revision),
+            (annotations::TERM, etcd.term),
+            (annotations::DB_SIZE, etcd.db_size),
+            (annotations::DB_IN_USE, etcd.db_in_use),
+        ];
+        let figures = figures.into_iter().filter_map(|(key, value)| Some((key, json!(value?.to_string()))));
+        // What whoever held the Lease before has left there would count as this member's own.
+        let unknown = (mark.last_index == 0).then_some((annotations::LAST_INDEX, Value::Null));
+        let figures: BTreeMap<_, _> = figures.chain(unknown).collect();
         let renewal = json!({
             "metadata": {"annotations": figures},
             "spec": {
@@ -172,12 +180,17 @@ impl Kubernetes {
         });
         let manager = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(renewal);
-        within(self.leases.patch(&self.name, &manager, &patch)).await
+        within(PATIENCE, self.leases.patch(&self.name, &manager, &patch)).await
     }
 }
 
-async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<()> {
-    match tokio::time::timeout(PATIENCE, call).await {
+/// What an object says that was reported; nothing if there is no object.
+fn reported(seen: Option<&EtcdMember>) -> Option<EtcdMemberStatus> {
+    seen.map(|member| member.status.clone().unwrap_or_default())
+}
+
+async fn within<T>(patience: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<()> {
+    match tokio::time::timeout(patience, call).await {
         Ok(answer) => Ok(answer.map(drop).map_err(Box::new)?),
         Err(late) => {
             Err(Error::Io { what: "the Kubernetes API did not answer in time".to_owned(), source: late.into() })
@@ -185,49 +198,8 @@ async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<()> {
     }
 }
 
-fn orders(member: Option<EtcdMember>, lease: Option<&Lease>) -> Orders {
-    let heartbeat = lease.map(Heartbeat::read).unwrap_or_default();
-    let last_report = member.as_ref().and_then(|member| member.status.clone()?.data);
-    let recorded = last_report.as_ref().and_then(|report| identity_on_record(report, &heartbeat));
-    let ticket = member.filter(|member| !member.name_any().is_empty()).map(|member| member.spec.ticket);
-    let ticket = match ticket {
-        // Its record is lost, and the Lease tells that it has started all the same: it may not do so empty again.
-        Some(Ticket::Bootstrap { epoch, .. }) if recorded.is_none() && heartbeat.has_started() => {
-            Some(Ticket::Resume { epoch })
-        }
-        ticket => ticket,
-    };
-    Orders {
-        ticket: ticket.map_or(Word::Nothing, Word::Known),
-        recorded: recorded.map_or(Word::Nothing, Word::Known),
-        last_report,
-    }
-}
-
-/// The report is written at transitions, the Lease every few seconds: the higher mark counts.
-fn identity_on_record(report: &DataReport, heartbeat: &Heartbeat) -> Option<Identity> {
-    Some(Identity {
-        cluster_id: report.cluster_id.clone()?,
-        member_id: report.member_id.clone()?,
-        epoch: report.epoch?,
-        boot_count: report.boot_count.max(heartbeat.boot_count).unwrap_or_default(),
-        last_index: report.last_index.max(heartbeat.last_index).unwrap_or_default(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use quorate_api::member::EtcdMemberSpec;
-
-    #[test]
-    fn a_lease_alone_remembers_that_a_member_has_started() {
-        let ticket = Ticket::Bootstrap { epoch: 1, token: "t".to_owned(), initial_cluster: Vec::new() };
-        let spec = EtcdMemberSpec { cluster: "etcd".to_owned(), ordinal: 0, ticket: ticket.clone() };
-        let member = EtcdMember::new("etcd-0", spec);
-        assert_eq!(orders(Some(member.clone()), Some(&Lease::default())).ticket, Word::Known(ticket));
-        let mut lease = Lease::default();
-        lease.metadata.annotations = Some(BTreeMap::from([(annotations::BOOT_COUNT.to_owned(), "1".to_owned())]));
-        assert_eq!(orders(Some(member), Some(&lease)).ticket, Word::Known(Ticket::Resume { epoch: 1 }));
-    }
+/// The API server answers, and what it says is no. One that is overloaded, or cannot reach its own storage, has not
+/// answered.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && ![408, 429].contains(&status.code))
 }

@@ -13,7 +13,7 @@ use crate::recovery::RecoverySpec;
 use crate::status::EtcdClusterStatus;
 use crate::storage::StorageSpec;
 use crate::tls::TlsSpec;
-use crate::{defaults, names, not_yet, schema, versions};
+use crate::{defaults, names, not_yet, quota, schema, versions};
 
 /// An etcd cluster. Only `replicas` matters to begin with: everything else has a default.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -88,24 +88,31 @@ use crate::{defaults, names, not_yet, schema, versions};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = not_yet::add_rules)]
+#[schemars(transform = not_yet::add_rules, transform = quota::add_rule)]
+#[x_kube(
+    validation = Rule::new("self.replicas != 0 || !has(self.storage.ephemeral)").message(
+        "spec.replicas cannot be 0 with spec.storage.ephemeral: what the members hold would go with their pods; keep at \
+         least 1, or delete the EtcdCluster"
+    )
+)]
 #[x_kube(
     validation = Rule::new("has(self.restoreFrom) == has(oldSelf.restoreFrom)")
         .message("spec.restoreFrom can be given at creation only: create a new EtcdCluster to restore into")
 )]
 pub struct EtcdClusterSpec {
-    /// Number of members: 1, 3, 5 or 7. With 0 there are no pods, and the volumes stay.
+    /// Number of members: 1, 3, 5 or 7. They are added and removed one at a time while the cluster serves. With 0 it sleeps:
+    /// pods go, volumes stay, and it wakes with the same members and data. With ephemeral storage it cannot sleep.
     #[serde(default = "defaults::replicas")]
     #[x_kube(
         validation = Rule::new("self in [0, 1, 3, 5, 7]").message(
-            "spec.replicas must be 1, 3, 5 or 7, or 0 for no members: an even number of members survives no more \
+            "spec.replicas must be 1, 3, 5 or 7, or 0 to let the cluster sleep: an even number of members survives no more \
              failures than one member less"
         )
     )]
     pub replicas: i32,
 
     /// Release of etcd, for example 3.6.16. Filled in at creation when left out, so that a newer operator does not
-    /// change it. It goes up one minor version at a time, and never down.
+    /// change it. It cannot be changed yet.
     #[serde(default = "defaults::version")]
     #[schemars(length(max = 32), transform = versions::add_rules)]
     pub version: String,
@@ -143,7 +150,7 @@ pub struct EtcdClusterSpec {
     #[serde(default)]
     pub tls: TlsSpec,
 
-    /// Continuous backups. Without it there are none, and the status says so.
+    /// Continuous backups. Not supported yet: there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupSpec>,
 
@@ -164,7 +171,7 @@ pub struct EtcdClusterSpec {
     #[serde(default)]
     pub recovery: RecoverySpec,
 
-    /// Start from a backup instead of empty. At creation only.
+    /// Start from a backup instead of empty. At creation only. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = schema::immutable("spec.restoreFrom"))]
     pub restore_from: Option<RestoreFrom>,

@@ -14,10 +14,14 @@ pub enum ConditionType {
     BackupReady,
     /// The latest trial restore of a backup succeeded.
     BackupVerified,
-    /// The operator is changing something.
+    /// The same as `Progressing`, under the name that Helm and Flux look for.
+    Reconciling,
+    /// The operator is changing something, or the spec is not in effect yet.
     Progressing,
     /// Something needs attention although requests are served.
     Degraded,
+    /// Nothing goes on until a human acts; the message says what to do.
+    Stalled,
     /// Acknowledged data was lost; the message says which.
     DataLoss,
 }
@@ -29,8 +33,10 @@ impl ConditionType {
             Self::AllMembersReady => "AllMembersReady",
             Self::BackupReady => "BackupReady",
             Self::BackupVerified => "BackupVerified",
+            Self::Reconciling => "Reconciling",
             Self::Progressing => "Progressing",
             Self::Degraded => "Degraded",
+            Self::Stalled => "Stalled",
             Self::DataLoss => "DataLoss",
         }
     }

@@ -9,14 +9,29 @@ pub const REPLICAS: i32 = 3;
 pub const VERSION: &str = "3.6.16";
 /// Repository of the official image; the tag is `v` + version.
 pub const IMAGE_REPOSITORY: &str = "quay.io/coreos/etcd";
+/// DNS domain that Kubernetes clusters have unless somebody chose another.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
 /// Size of each member's volume. Room for a full database, its copy while defragmenting, and the log.
 pub const VOLUME_SIZE: &str = "20Gi";
-/// Size at which etcd stops accepting writes.
-pub const QUOTA: &str = "8Gi";
+/// Largest quota of a cluster whose `spec.etcd.quota` is not given: what etcd itself advises not to exceed.
+pub const LARGEST_DEFAULT_QUOTA: i64 = 8 << 30;
+/// Bytes of one segment of etcd's log.
+pub const LOG_SEGMENT: i64 = 64 << 20;
+/// Bytes of the reserve file, which is removed when etcd cannot start for want of room: etcd needs a segment to start, and
+/// one more gives whoever repairs the volume some time.
+pub const RESERVE: i64 = 2 * LOG_SEGMENT;
+/// Bytes that a volume holds besides the database: five segments of the log that etcd keeps, the next one that it prepares,
+/// and the reserve file. Snapshots of the log are small.
+pub const BESIDE_DATABASE: i64 = 6 * LOG_SEGMENT + RESERVE;
 /// Smallest accepted quota: anything below is a typo such as `8` for `8Gi`.
 pub const MINIMUM_QUOTA: &str = "16Mi";
-/// Smallest accepted volume: etcd preallocates log segments of 64 MiB and needs a spare one to recover.
-pub const MINIMUM_VOLUME_SIZE: &str = "256Mi";
+/// Smallest accepted volume: as much for the database and its copy as for what is beside it.
+pub const MINIMUM_VOLUME_SIZE: &str = "1Gi";
+/// What containers ask for whose `spec.podTemplate.resources` says nothing: without any request, members would be the first
+/// to go when a node runs out of memory.
+pub const ETCD_REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "256Mi")];
+/// The same for the agent, which takes 11 MiB and next to no CPU.
+pub const AGENT_REQUESTS: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "32Mi")];
 /// How much history stays readable.
 pub const COMPACTION_RETENTION: &str = "30m";
 /// Changes between two snapshots of the log.
@@ -35,6 +50,8 @@ pub const AGENT_PORT: i32 = 2381;
 pub const NOT_READY_GRACE: &str = "5m";
 /// How long a member may be `Unknown` before it counts as `NotReady`.
 pub const UNKNOWN_GRACE: &str = "1m";
+/// How long a node must be gone before a member with ephemeral storage is given up, unless something else is said.
+pub const NODE_LOST_AFTER: &str = "1m";
 /// Time between two deltas of a backup.
 pub const DELTA_PERIOD: &str = "30s";
 
@@ -64,10 +81,6 @@ pub(crate) fn client_port() -> i32 {
 
 pub(crate) fn peer_port() -> i32 {
     PEER_PORT
-}
-
-pub(crate) fn quota() -> String {
-    QUOTA.to_owned()
 }
 
 pub(crate) fn volume_size() -> String {

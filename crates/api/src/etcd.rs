@@ -1,6 +1,7 @@
 //! `spec.etcd`: how the etcd processes themselves are set up.
 
 use kube::KubeSchema;
+use kube::core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,16 +15,18 @@ use crate::{defaults, schema};
         .message("spec.etcd.electionMilliseconds must be at least five times spec.etcd.heartbeatMilliseconds")
 )]
 #[x_kube(
-    validation = Rule::new("self.clientPort != self.peerPort && self.clientPort != 2381 && self.peerPort != 2381")
-        .message("spec.etcd.clientPort and spec.etcd.peerPort must differ, and 2381 is taken by the agent")
+    validation = Rule::new("self.clientPort != self.peerPort")
+        .message("spec.etcd.peerPort must be another port than spec.etcd.clientPort")
 )]
 pub struct EtcdSpec {
-    /// Size of the database at which etcd stops accepting writes, for example 8Gi. Keep the volume at least twice as
-    /// large: defragmentation writes a second copy.
-    #[serde(default = "defaults::quota")]
+    /// Size of the database at which etcd stops accepting writes, for example 4Gi. At most the size of the volume less
+    /// 512Mi, which its log and repairs need. Default: half of that, and at most 8Gi, so that a second copy of the database
+    /// has room.
+    // Derived, not stored: it follows the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::short_text")]
     #[x_kube(validation = schema::quantity_at_least("spec.etcd.quota", defaults::MINIMUM_QUOTA))]
-    pub quota: String,
+    pub quota: Option<String>,
 
     /// How many metrics etcd exposes. Extensive adds histograms per gRPC method.
     #[serde(default)]
@@ -52,24 +55,33 @@ pub struct EtcdSpec {
     /// Port that clients connect to. Cannot be changed after creation.
     #[serde(default = "defaults::client_port")]
     #[schemars(range(min = 1024, max = 65_535))]
+    #[x_kube(validation = not_the_agents("spec.etcd.clientPort"))]
     #[x_kube(validation = schema::immutable("spec.etcd.clientPort"))]
     pub client_port: i32,
 
     /// Port that members use among themselves. Cannot be changed after creation.
     #[serde(default = "defaults::peer_port")]
     #[schemars(range(min = 1024, max = 65_535))]
+    #[x_kube(validation = not_the_agents("spec.etcd.peerPort"))]
     #[x_kube(validation = schema::immutable("spec.etcd.peerPort"))]
     pub peer_port: i32,
 
-    /// When and how the database file is made smaller. Without it, only a file that wastes a lot is defragmented.
+    /// When and how the database file is made smaller. Not supported yet: the file is not made smaller, and etcd uses
+    /// what is free in it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defragmentation: Option<Defragmentation>,
+}
+
+fn not_the_agents(field: &str) -> Rule {
+    let taken = defaults::AGENT_PORT;
+    Rule::new(format!("self != {taken}"))
+        .message(format!("{field} must not be {taken}, the port of the agent").as_str())
 }
 
 impl Default for EtcdSpec {
     fn default() -> Self {
         Self {
-            quota: defaults::quota(),
+            quota: None,
             metrics: MetricsDetail::default(),
             auto_compaction: AutoCompaction::default(),
             snapshot_count: defaults::SNAPSHOT_COUNT,
@@ -95,8 +107,8 @@ pub enum MetricsDetail {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new(format!(
-        "self.mode == 'Periodic' ? self.retention.matches({}) : self.retention.matches('^[1-9][0-9]{{0,9}}$')",
-        schema::quoted(schema::DURATION_PATTERN),
+        "self.mode == 'Periodic' ? {} : self.retention.matches('^[1-9][0-9]{{0,9}}$')",
+        schema::is_duration("self.retention"),
     ))
     .message(
         "spec.etcd.autoCompaction.retention must be a duration such as 30m with mode Periodic, \

@@ -19,6 +19,7 @@ pub mod names;
 pub mod not_yet;
 pub mod pod_template;
 pub mod quantity;
+pub mod quota;
 pub mod recovery;
 pub mod schema;
 pub mod settings;

@@ -11,12 +11,13 @@ use crate::schema;
 #[serde(rename_all = "camelCase")]
 pub struct MaintenanceSpec {
     /// Restarts that can wait (upgrades, new settings) happen only inside one of these windows. Without windows, at any
-    /// time. Repairs never wait.
+    /// time. Repairs never wait. Not supported yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub windows: Vec<MaintenanceWindow>,
 
-    /// Grow a single-member cluster to three members around disruptive work, so that it stays available.
+    /// Grow a single-member cluster to three members around disruptive work, so that it stays available. Not supported
+    /// yet.
     #[serde(default)]
     pub surge: bool,
 

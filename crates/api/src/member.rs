@@ -2,6 +2,7 @@
 //!
 //! The operator writes the spec, the agent writes the status, and neither writes the other's half.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,10 +66,15 @@ pub enum Ticket {
         #[schemars(length(max = 99))]
         initial_cluster: Vec<Peer>,
     },
-    /// Start empty and join the running cluster, which has already added this member as a learner.
+    /// Start empty, once, and join the running cluster, which has already added this member as a learner.
     #[serde(rename_all = "camelCase")]
     Join {
         epoch: i64,
+        #[serde(rename = "clusterID")]
+        cluster_id: String,
+        /// Which of its learners this member is. A second start without data would be another one.
+        #[serde(rename = "memberID")]
+        member_id: String,
         #[schemars(length(max = 99))]
         initial_cluster: Vec<Peer>,
     },
@@ -83,24 +89,69 @@ pub enum Ticket {
         revision: i64,
         digest: String,
     },
+    /// Begin a new incarnation of the cluster from the member's own data, once, as its only member: the quorum of the one
+    /// before is lost, and this is the best copy that is left.
+    #[serde(rename_all = "camelCase")]
+    Recover {
+        epoch: i64,
+        token: String,
+        /// This member alone, as others will reach it.
+        #[schemars(length(max = 1))]
+        initial_cluster: Vec<Peer>,
+        /// Cluster and member whose data it is. Any other is not the copy that was chosen.
+        #[serde(rename = "clusterID")]
+        cluster_id: String,
+        #[serde(rename = "memberID")]
+        member_id: String,
+        /// The new incarnation goes on at this revision at least, so that no client takes an old one for a new one.
+        raise_to: i64,
+        /// Also if the data is older than what the member is known to have had, or differs from what others had: somebody has
+        /// named this very copy.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        even_if_fenced: bool,
+    },
     /// Start from the member's own data.
     #[serde(rename_all = "camelCase")]
     Resume { epoch: i64 },
-    /// Do not start without data; report and wait.
+    /// Do not start without data, nor on that of an earlier incarnation; report and wait.
     #[serde(rename_all = "camelCase")]
-    Hold { reason: String },
+    Hold {
+        reason: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<i64>,
+    },
+    /// Do not run at all, as this member: its data differs from that of the others. Nothing is said about a successor.
+    #[serde(rename_all = "camelCase")]
+    Fence {
+        epoch: i64,
+        #[serde(rename = "memberID")]
+        member_id: String,
+        reason: String,
+    },
 }
 
 impl Ticket {
-    /// The incarnation that the ticket is for. A hold is for none.
+    /// The incarnation that the ticket is for. Before there is one, a hold is for none.
     pub fn epoch(&self) -> Option<i64> {
         match self {
             Self::Bootstrap { epoch, .. }
             | Self::Join { epoch, .. }
             | Self::Restore { epoch, .. }
-            | Self::Resume { epoch } => Some(*epoch),
-            Self::Hold { .. } => None,
+            | Self::Recover { epoch, .. }
+            | Self::Resume { epoch }
+            | Self::Fence { epoch, .. } => Some(*epoch),
+            Self::Hold { epoch, .. } => *epoch,
         }
+    }
+
+    /// Whether it keeps this member from running.
+    pub fn fences(&self, member: &str) -> bool {
+        matches!(self, Self::Fence { member_id, .. } if member_id == member)
+    }
+
+    /// Whether an etcd that runs on data of this member and incarnation must end.
+    pub fn stops(&self, member: &str, epoch: i64) -> bool {
+        self.fences(member) || self.epoch().is_some_and(|present| present > epoch)
     }
 }
 
@@ -125,6 +176,30 @@ pub struct EtcdMemberStatus {
     /// Present on the member that writes backups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupWriterReport>,
+    /// The room on the volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeReport>,
+}
+
+/// The room on a member's volume. A state and no figures, which would always move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeReport {
+    pub state: VolumeState,
+    /// What that means, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How much room is left on a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeState {
+    /// Enough.
+    Ample,
+    /// Most of it is used, or the reserve is.
+    Filling,
+    /// Not even enough for etcd to start.
+    Full,
 }
 
 /// The data directory as last inspected: before each start, and once etcd runs.
@@ -150,6 +225,58 @@ pub struct DataReport {
     pub last_index: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_count: Option<i64>,
+    /// Where the log ends. Known only while etcd does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_end: Option<LogEnd>,
+    /// The incarnation that the ticket was for by which this was judged, while etcd does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket_epoch: Option<i64>,
+    /// What this incarnation began from, on the member that it was recovered from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered: Option<RecoveredFrom>,
+    /// Whether it is fenced because it was found to differ from what the other members have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub diverged: bool,
+    /// Whether it is fenced because it is older than what its member is known to have had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rolled_back: bool,
+    /// The members of the cluster, as the data has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 99))]
+    pub members: Vec<ListedMember>,
+    /// When the whole database was last read while etcd ran, and what came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verified>,
+}
+
+/// Where a log ends. Of two members of one cluster the one with the higher term, then index, has all that the other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LogEnd {
+    pub term: i64,
+    pub index: i64,
+}
+
+/// What an incarnation was recovered from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveredFrom {
+    /// The incarnation.
+    pub epoch: i64,
+    /// Last revision of the copy, with all that its log held.
+    pub revision: i64,
+    /// The revision at which the incarnation began. Everything older is marked as compacted.
+    pub raised_to: i64,
+}
+
+/// The whole database was read, page by page and entry by entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verified {
+    pub time: Time,
+    /// What is wrong with it, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<String>,
 }
 
 impl DataReport {
@@ -164,7 +291,41 @@ impl DataReport {
             revision: None,
             last_index: None,
             boot_count: None,
+            log_end: None,
+            ticket_epoch: None,
+            recovered: None,
+            diverged: false,
+            rolled_back: false,
+            members: Vec::new(),
+            verified: None,
         }
+    }
+}
+
+/// A member as etcd lists it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedMember {
+    /// Identifier, in hexadecimal.
+    pub id: String,
+    /// Empty while the member was added and has never started.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(rename = "peerURLs", default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub peer_urls: Vec<String>,
+    /// Whether it only listens: it has no vote.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub learner: bool,
+    /// Whether it has ever started and told the others where clients find it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub started: bool,
+}
+
+impl ListedMember {
+    /// A member as etcd has it, in its data and in its answers alike. Where clients find it is known once it has started.
+    pub fn new(id: u64, name: String, peer_urls: Vec<String>, learner: bool, client_urls: &[String]) -> Self {
+        Self { id: format!("{id:x}"), name, peer_urls, learner, started: !client_urls.is_empty() }
     }
 }
 
@@ -177,9 +338,12 @@ pub enum DataState {
     Valid,
     /// Data that failed a check.
     Damaged,
+    /// Something is there, and it could not be read: nothing is known about it.
+    Unreadable,
     /// Data of another member or another cluster.
     Foreign,
-    /// Sound data that must not start: older than what this member is known to have had, or of another incarnation.
+    /// Sound data that must not start: older than what this member is known to have had, of another incarnation, or not
+    /// what the other members have.
     Fenced,
 }
 
@@ -200,6 +364,7 @@ pub struct EtcdReport {
     pub role: Option<MemberRole>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub term: Option<i64>,
+    /// What it has applied, while it knows no leader. With one, this is on the member's Lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,6 +374,13 @@ pub struct EtcdReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub alarms: Vec<String>,
+    /// What it is busy with while it does not serve yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// The members of the cluster, as this one last knew them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 99))]
+    pub members: Vec<ListedMember>,
 }
 
 /// The member that writes backups.

@@ -12,6 +12,9 @@ pub const CLUSTER_NAME_PATTERN: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 /// Name of the volume, and first part of the name of each claim: `data-<member>`.
 pub const DATA_VOLUME: &str = "data";
 
+/// Ordinals of members are below this: it is the largest number of members, and the highest ordinal goes first.
+pub const MOST_MEMBERS: i32 = 7;
+
 /// Member (and pod, Lease, EtcdMember) number `ordinal`.
 pub fn member(cluster: &str, ordinal: i32) -> String {
     format!("{cluster}-{ordinal}")
@@ -80,9 +83,14 @@ pub mod secrets {
         format!("{cluster}-client-ca")
     }
 
-    /// What members show each other.
+    /// What a member shows to members that dial it.
     pub fn peer(cluster: &str) -> String {
         format!("{cluster}-peer-tls")
+    }
+
+    /// What a member shows to members that it dials.
+    pub fn peer_client(cluster: &str) -> String {
+        format!("{cluster}-peerclient-tls")
     }
 
     /// What members show their clients.
@@ -103,6 +111,11 @@ pub mod secrets {
     /// With which applications talk to etcd.
     pub fn client(cluster: &str) -> String {
         format!("{cluster}-client-tls")
+    }
+
+    /// All of them, authorities first.
+    pub fn all(cluster: &str) -> [String; 8] {
+        [peer_ca, client_ca, peer, peer_client, server, agent, operator, client].map(|name| name(cluster))
     }
 }
 
@@ -140,19 +153,31 @@ pub mod annotations {
     pub const DB_SIZE: &str = "quorate.dev/db-size";
     /// On a member's Lease: bytes of the database file that are in use.
     pub const DB_IN_USE: &str = "quorate.dev/db-in-use";
+    /// On an EtcdCluster, by its user: with each new value the members' data is compared once, as soon as all are ready.
+    pub const COMPARE_NOW: &str = "quorate.dev/compare-now";
+    /// On an EtcdCluster, by its user: identifier of a member that is not fenced, though its data differs.
+    pub const TRUSTED_MEMBER: &str = "quorate.dev/trusted-member";
+    /// On an EtcdCluster, by its user: the epoch whose quorum is lost and is to be recovered, and after a colon, if wanted,
+    /// the member whose copy is to be used. For example `1` or `1:db-2`.
+    pub const RECOVER_QUORUM: &str = "quorate.dev/recover-quorum";
+    /// On an EtcdCluster, by its user: the epoch that began with a loss of data which somebody has taken note of.
+    pub const ACKNOWLEDGE_DATA_LOSS: &str = "quorate.dev/acknowledge-data-loss";
+    /// On an EtcdMember, by its user: names of directories on its volume that were put aside and are to be removed, with
+    /// commas between. Its status tells which there are.
+    pub const DISCARD_QUARANTINE: &str = "quorate.dev/discard-quarantine";
     /// On an owned object: digest of what was last applied, so that an edit by hand is seen.
     pub const APPLIED: &str = "quorate.dev/applied";
     /// On the StatefulSet: the last spec that could be followed, which stays in effect while the present one cannot.
     pub const LAST_GOOD_SPEC: &str = "quorate.dev/last-good-spec";
     /// On a Secret with a certificate: serial number.
     pub const CERTIFICATE_SERIAL: &str = "quorate.dev/certificate-serial";
-    /// On a Secret with a certificate: start of validity.
-    pub const CERTIFICATE_NOT_BEFORE: &str = "quorate.dev/certificate-not-before";
+    /// On a Secret with a certificate: when it was issued. It is valid from earlier on, for nodes whose clocks are behind.
+    pub const CERTIFICATE_ISSUED: &str = "quorate.dev/certificate-issued";
     /// On a Secret with a certificate: end of validity.
     pub const CERTIFICATE_NOT_AFTER: &str = "quorate.dev/certificate-not-after";
     /// On a Secret with a certificate: digest of the certificate, which tells whether it is still the one that was made.
     pub const CERTIFICATE_DIGEST: &str = "quorate.dev/certificate-digest";
-    /// On a Secret with a certificate: digest of the names it is valid for.
+    /// On a Secret with a certificate: digest of what it is for and of the names it is valid for.
     pub const CERTIFICATE_SUBJECT: &str = "quorate.dev/certificate-subject";
 }
 
@@ -177,6 +202,9 @@ mod tests {
         let services = clusters.iter().flat_map(|name| [peer_service(name), client_service(name)]).collect::<Vec<_>>();
         let distinct = services.iter().collect::<std::collections::BTreeSet<_>>();
         assert_eq!(services.len(), distinct.len());
+        let secrets = clusters.iter().flat_map(|name| secrets::all(name)).collect::<Vec<_>>();
+        let distinct = secrets.iter().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(secrets.len(), distinct.len());
         assert_eq!(ordinal_of("a", &member("a-0", 0)), None, "a-0-0 belongs to a-0, not to a");
     }
 

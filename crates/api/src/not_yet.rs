@@ -6,7 +6,6 @@
 use kube::core::Rule;
 
 use crate::quantity::Quantity;
-use crate::recovery::QuorumLossPolicy;
 use crate::tls::TlsMode;
 use crate::{EtcdClusterSpec, defaults, storage};
 
@@ -83,12 +82,6 @@ pub fn not_supported_yet() -> Vec<NotYet> {
             "use Managed or Disabled",
         ),
         NotYet::used(
-            "spec.storage.ephemeral",
-            "has(self.storage.ephemeral)",
-            |spec| spec.storage.ephemeral.is_some(),
-            "use volumes: a member that loses its data with its pod cannot be replaced yet",
-        ),
-        NotYet::used(
             "spec.maintenance.windows",
             "has(self.maintenance.windows) && size(self.maintenance.windows) > 0",
             |spec| !spec.maintenance.windows.is_empty(),
@@ -100,18 +93,6 @@ pub fn not_supported_yet() -> Vec<NotYet> {
             "has(self.etcd.defragmentation)",
             |spec| spec.etcd.defragmentation.is_some(),
             "leave it out",
-        ),
-        NotYet::used(
-            "spec.recovery.quorumLoss Automatic",
-            "has(self.recovery.quorumLoss) && self.recovery.quorumLoss == 'Automatic'",
-            |spec| spec.recovery.quorum_loss == Some(QuorumLossPolicy::Automatic),
-            "use Manual, which states the loss and leaves every copy untouched",
-        ),
-        NotYet::changed(
-            "a change of spec.replicas",
-            "oldSelf.replicas != 0 && self.replicas != oldSelf.replicas",
-            |old, new| old.replicas != 0 && old.replicas != new.replicas,
-            "keep the number of members the cluster was created with",
         ),
         NotYet::changed(
             "a change of spec.version",

@@ -32,7 +32,8 @@ pub struct PodTemplate {
     )]
     pub annotations: BTreeMap<String, String>,
 
-    /// CPU and memory of the containers. Nothing is set by default, so a LimitRange of the namespace applies.
+    /// CPU and memory of the containers. What is not given here is asked for by default, so that members are not the first
+    /// to be evicted: 100m and 256Mi for etcd, 10m and 32Mi for the agent. There are no limits by default.
     #[serde(default)]
     pub resources: MemberResources,
 
@@ -56,9 +57,11 @@ pub struct PodTemplate {
     #[schemars(schema_with = "schema::embedded_list::<TopologySpreadConstraint>")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
 
-    /// Priority of the member pods.
+    /// Priority of the member pods, for example system-node-critical if this etcd is that of the Kubernetes cluster it
+    /// runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
+    #[x_kube(validation = schema::name_of("spec.podTemplate.priorityClassName", "a PriorityClass"))]
     pub priority_class_name: Option<String>,
 
     /// Security context of the pod. By default it meets the restricted Pod Security Standard.
@@ -71,7 +74,7 @@ pub struct PodTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberResources {
-    /// For etcd. A CPU limit also sets GOMAXPROCS, rounded down, at least 1.
+    /// For etcd. A CPU limit also sets GOMAXPROCS, rounded down, at least 1. A limit without a request is the request too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub etcd: Option<ResourceRequirements>,

@@ -16,8 +16,11 @@ pub const MAX_OBJECT_NAME: u32 = 253;
 /// Longest accepted path, prefix or URL.
 pub const MAX_PATH: u32 = 512;
 
-/// Go-style durations without sign and without fractions: what etcd and Kubernetes both read.
-pub const DURATION_PATTERN: &str = "^([0-9]{1,6}(ms|s|m|h))+$";
+/// Go-style durations without sign and without fractions, large units first: what etcd, Kubernetes and jiff all read. As
+/// many digits as [`LONGEST_DURATION`] needs, so that none overflows.
+pub const DURATION_PATTERN: &str = "^(0*[0-9]{1,5}h)?(0*[0-9]{1,7}m)?(0*[0-9]{1,9}s)?(0*[0-9]{1,12}ms)?$";
+/// Ten years.
+pub const LONGEST_DURATION: jiff::SignedDuration = jiff::SignedDuration::from_hours(87_600);
 
 /// Kubernetes quantities where no rule can say it in words: inside maps of mixed numbers and strings.
 pub const QUANTITY_PATTERN: &str =
@@ -121,9 +124,18 @@ pub(crate) fn quantity_at_least(field: &str, minimum: &str) -> Rule {
     )
 }
 
+/// CEL: whether a text is a duration above zero.
+pub(crate) fn is_duration(text: &str) -> String {
+    format!(
+        "({text} != '' && {text}.matches({}) && duration({text}) > duration('0s') && duration({text}) <= duration('{}h'))",
+        quoted(DURATION_PATTERN),
+        LONGEST_DURATION.as_hours()
+    )
+}
+
 /// `field` is a duration above zero.
 pub(crate) fn duration(field: &str) -> Rule {
-    Rule::new(format!("self.matches({}) && duration(self) > duration('0s')", quoted(DURATION_PATTERN)))
+    Rule::new(is_duration("self"))
         .message(format!("{field} must be a duration above zero such as 90s, 30m or 12h").as_str())
 }
 
@@ -155,7 +167,7 @@ pub(crate) fn secret_name(field: &str) -> Rule {
 }
 
 /// Appends rules to a schema from within a `schemars` transform, where the derive's own attribute cannot loop.
-pub(crate) fn push_rules(schema: &mut Schema, rules: Vec<Rule>) {
+pub(crate) fn push_rules<T: serde::Serialize>(schema: &mut Schema, rules: Vec<T>) {
     let rules = rules.into_iter().filter_map(|rule| serde_json::to_value(rule).ok());
     let entry = schema.ensure_object().entry("x-kubernetes-validations").or_insert_with(|| Value::Array(Vec::new()));
     if let Value::Array(list) = entry {

@@ -19,12 +19,16 @@ pub mod paths {
     pub const RUN: &str = "/run/quorate";
     /// The launcher, copied from the agent's image.
     pub const LAUNCH: &str = "/run/quorate/launch";
-    /// Where the launcher asks the agent.
-    pub const SOCKET: &str = "/run/quorate/agent.sock";
-    /// etcd's configuration, written by the agent.
-    pub const CONFIG: &str = "/run/quorate/etcd.yaml";
-    /// Certificates: one directory per Secret.
+    /// In there: where the launcher asks the agent.
+    pub const SOCKET_NAME: &str = "agent.sock";
+    /// In there: etcd's configuration, written by the agent.
+    pub const CONFIG_NAME: &str = "etcd.yaml";
+    /// In there: the configuration of an etcd that only applies its log.
+    pub const REPLAY_CONFIG_NAME: &str = "replay.yaml";
+    /// Certificates: one directory per Secret, all of them here.
+    pub const TLS: &str = "/etc/quorate/tls";
     pub const TLS_PEER: &str = "/etc/quorate/tls/peer";
+    pub const TLS_PEER_CLIENT: &str = "/etc/quorate/tls/peer-client";
     pub const TLS_SERVER: &str = "/etc/quorate/tls/server";
     pub const TLS_AGENT: &str = "/etc/quorate/tls/agent";
 }
@@ -35,6 +39,8 @@ pub mod paths {
 pub struct MemberSettings {
     pub cluster: String,
     pub namespace: String,
+    /// Release of etcd, which settles how its settings are written.
+    pub version: String,
     /// DNS name under which members publish themselves: `<member>.<peer domain>`.
     pub peer_domain: String,
     /// DNS name of the Service for clients.

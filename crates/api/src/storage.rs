@@ -37,14 +37,24 @@ pub struct StorageSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_claim_template: Option<VolumeClaimTemplate>,
 
-    /// Storage that goes when the pod goes. For tests and caches: a member that moves loses its data, and a cluster
-    /// whose majority moves at once loses everything.
+    /// Storage that goes when the pod goes. For tests and caches: a member that moves loses its data and is replaced by
+    /// a new one, and a cluster whose majority goes at once loses everything. Such a cluster cannot sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ephemeral: Option<Ephemeral>,
 
     /// What happens to volumes that are no longer needed.
     #[serde(default)]
     pub retention: VolumeRetention,
+}
+
+/// CEL: the size of the volumes as a text, with the default where none is given. Empty for ephemeral storage without a
+/// limit.
+pub(crate) fn size_text(of: &str) -> String {
+    let default = defaults::VOLUME_SIZE;
+    format!(
+        "(has({of}.ephemeral) ? (has({of}.ephemeral.sizeLimit) ? {of}.ephemeral.sizeLimit : '') : \
+         (has({of}.volumeClaimTemplate) ? {of}.volumeClaimTemplate.size : '{default}'))"
+    )
 }
 
 /// Compares the sizes of the volumes of two storage specs, with the default where none is given. `operator` and zero
@@ -70,7 +80,7 @@ pub struct VolumeClaimTemplate {
     #[x_kube(validation = schema::name_of("spec.storage.volumeClaimTemplate.storageClassName", "a StorageClass"))]
     pub storage_class_name: Option<String>,
 
-    /// Size of the volume, for example 20Gi. At least twice the quota is advised. It cannot shrink.
+    /// Size of the volume, for example 20Gi. It cannot be changed yet, and will never shrink.
     #[serde(default = "defaults::volume_size")]
     #[schemars(schema_with = "schema::short_text")]
     #[x_kube(
@@ -98,7 +108,7 @@ pub struct Ephemeral {
     #[x_kube(validation = schema::immutable("spec.storage.ephemeral.medium"))]
     pub medium: EphemeralMedium,
 
-    /// Largest size; the pod is evicted beyond it.
+    /// Largest size; the pod is evicted beyond it. A quota that is not given follows from it, and is 8Gi without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::short_text")]
     #[x_kube(
@@ -116,19 +126,16 @@ pub enum EphemeralMedium {
 }
 
 /// What happens to volumes that are no longer needed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeRetention {
     /// When the EtcdCluster is deleted. Retain keeps the volumes: an EtcdCluster of the same name finds its data again.
     pub on_delete: RetentionPolicy,
-    /// When a member is removed because the cluster gets smaller.
-    pub on_scale_down: RetentionPolicy,
-}
-
-impl Default for VolumeRetention {
-    fn default() -> Self {
-        Self { on_delete: RetentionPolicy::Retain, on_scale_down: RetentionPolicy::Delete }
-    }
+    /// When a member is removed because the cluster gets smaller: Delete unless Retain is said. What was retained is put
+    /// aside on the volume if the member comes back.
+    // A default that is not written, so that it is not pinned in what is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_scale_down: Option<RetentionPolicy>,
 }
 
 /// Keep or remove.

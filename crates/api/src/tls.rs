@@ -19,9 +19,9 @@ use crate::schema;
         .message("spec.tls.certManager must be given with mode CertManager, and only then")
 )]
 pub struct TlsSpec {
-    /// Managed: the operator issues and renews all certificates. Secrets: you supply them. CertManager: cert-manager
-    /// issues them. Disabled: no encryption and no authentication; anyone who reaches the pods reads and writes
-    /// everything. Cannot be changed after creation.
+    /// Managed: the operator issues all certificates, and renews those of members and clients in time. Disabled: no
+    /// encryption and no authentication; anyone who reaches the pods reads and writes everything. Secrets (you supply
+    /// them) and CertManager (cert-manager issues them) are not supported yet. Cannot be changed after creation.
     #[serde(default)]
     #[x_kube(validation = schema::immutable("spec.tls.mode"))]
     pub mode: TlsMode,

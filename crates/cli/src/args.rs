@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
-use quorate_etcd::schema::Version;
+use quorate_etcd::schema::MinorVersion;
 
 /// etcd clusters on Kubernetes: look after them, and after their data.
 #[derive(Debug, Parser)]
@@ -135,7 +135,7 @@ pub(crate) struct Restore {
     pub(crate) skip_hash_check: bool,
     /// Release of etcd that will run on the directory; refuses what it could not start on.
     #[arg(long, value_name = "VERSION", value_parser = version)]
-    pub(crate) etcd_version: Option<Version>,
+    pub(crate) etcd_version: Option<MinorVersion>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -198,8 +198,8 @@ pub(crate) struct Keys {
     pub(crate) output: Output,
 }
 
-fn version(text: &str) -> Result<Version, String> {
-    Version::parse(text).ok_or_else(|| "expected a release such as 3.6 or 3.6.1".to_owned())
+fn version(text: &str) -> Result<MinorVersion, String> {
+    MinorVersion::parse(text).ok_or_else(|| "expected a release such as 3.6 or 3.6.1".to_owned())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use quorate_etcd::events::{Event, EventError, EventStream};
+use quorate_etcd::events::{ChangeEvent, EventError, EventStream};
 
 use crate::printer::Printer;
 
@@ -28,14 +28,14 @@ impl Drop for Progress {
 
 /// A stream of events that shows how far it has come.
 #[derive(Debug)]
-pub(crate) struct Watched<S> {
+pub(crate) struct WithProgress<S> {
     stream: S,
     bar: ProgressBar,
     base: i64,
     unseen: u64,
 }
 
-impl<S: EventStream> Watched<S> {
+impl<S: EventStream> WithProgress<S> {
     /// `last` is the revision the stream is expected to end at.
     pub(crate) fn new(printer: Printer, stream: S, base: i64, last: i64) -> Self {
         let bar = if printer.shows_progress() { ProgressBar::no_length() } else { ProgressBar::hidden() };
@@ -47,7 +47,7 @@ impl<S: EventStream> Watched<S> {
     }
 }
 
-impl<S: EventStream> EventStream for Watched<S> {
+impl<S: EventStream> EventStream for WithProgress<S> {
     fn advance(&mut self) -> Result<bool, EventError> {
         let more = self.stream.advance()?;
         self.unseen += 1;
@@ -60,7 +60,7 @@ impl<S: EventStream> EventStream for Watched<S> {
         Ok(more)
     }
 
-    fn event(&self) -> &Event {
+    fn event(&self) -> &ChangeEvent {
         self.stream.event()
     }
 
@@ -69,7 +69,7 @@ impl<S: EventStream> EventStream for Watched<S> {
     }
 }
 
-impl<S> Drop for Watched<S> {
+impl<S> Drop for WithProgress<S> {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

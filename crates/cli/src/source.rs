@@ -1,18 +1,18 @@
 //! Finds out what a path is, and opens it.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
-use quorate_etcd::events::{Cut, EventStream};
-use quorate_etcd::foreign::{self, BackupFile, BackupName, Compression, DeltaStream, Kind};
+use quorate_etcd::data_dir::{DataDir, lock_shared};
+use quorate_etcd::events::Cut;
+use quorate_etcd::foreign::{self, BackupFile, BackupKind, BackupName, Base, Compression, DeltaStream};
 use quorate_etcd::snapshot::Snapshot;
-use quorate_etcd::wal::SegmentName;
+use quorate_etcd::wal::{SegmentName, has_segments};
 
 use crate::printer::Printer;
-use crate::progress::Watched;
+use crate::progress::WithProgress;
 use crate::unpacked::Unpacked;
 
 /// What a path names.
@@ -20,7 +20,7 @@ use crate::unpacked::Unpacked;
 pub(crate) enum Source {
     /// A snapshot file or a bare database.
     File(PathBuf),
-    DataDir(PathBuf),
+    DataDir(DataDir),
     /// A directory of WAL segments.
     Wal(PathBuf),
 }
@@ -37,17 +37,14 @@ impl Source {
                 _ => Self::File(path.to_owned()),
             });
         }
-        if path.join("member").is_dir() {
-            return Ok(Self::DataDir(path.to_owned()));
+        let data_dir = DataDir::new(path);
+        if data_dir.member().is_dir() {
+            return Ok(Self::DataDir(data_dir));
         }
         if path.file_name().is_some_and(|name| name == "member") && path.join("snap").is_dir() {
-            return Ok(Self::DataDir(path.parent().unwrap_or(path).to_owned()));
+            return Ok(Self::DataDir(DataDir::new(path.parent().unwrap_or(path))));
         }
-        let entries = fs::read_dir(path).with_context(|| format!("{} cannot be listed", path.display()))?;
-        let is_segment = |entry: io::Result<fs::DirEntry>| {
-            entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(|name| SegmentName::parse(name).is_some()))
-        };
-        if entries.into_iter().any(is_segment) {
+        if has_segments(path).with_context(|| format!("{} cannot be listed", path.display()))? {
             return Ok(Self::Wal(path.to_owned()));
         }
         bail!("{} is neither a data directory (no `member` in it) nor a write-ahead log", path.display())
@@ -70,13 +67,13 @@ impl SnapshotFile {
     /// which is unpacked in `scratch`.
     pub(crate) fn find(path: &Path, scratch: &Path) -> Result<Self> {
         let path = match Source::find(path)? {
-            Source::DataDir(dir) => dir.join("member/snap/db"),
+            Source::DataDir(dir) => dir.db(),
             Source::Wal(_) => bail!("{} is a write-ahead log; a snapshot or data directory is needed", path.display()),
             Source::File(path) => path,
         };
         let lock = lock(&path)?;
         let name = path.file_name().and_then(|name| BackupName::parse(name.to_str()?));
-        let Some(name) = name.filter(|name| name.kind == Kind::Full) else {
+        let Some(name) = name.filter(|name| name.kind == BackupKind::Full) else {
             return Ok(Self { path, created: None, unpacked: None, _lock: lock });
         };
         let created = Timestamp::from_second(name.created).ok();
@@ -103,51 +100,24 @@ impl SnapshotFile {
     }
 
     /// Opens the delta files behind `snapshot` up to the cut.
-    pub(crate) fn deltas(&self, printer: Printer, dir: &Path, base: i64, cut: Cut) -> Result<Watched<DeltaStream>> {
-        let wanted = if let Cut::Revision(revision) = cut { Some(revision) } else { None };
-        if let Cut::Time(moment) = cut {
-            self.check_moment(dir, base, moment)?;
-        }
-        let last =
-            foreign::list(dir)?.iter().filter(|file| file.name.kind == Kind::Delta).map(|file| file.name.last).max();
-        let last = wanted.or(last).unwrap_or(base);
-        Ok(Watched::new(printer, DeltaStream::open(dir, base, wanted)?, base, last))
-    }
-
-    /// The base is only safe to start from if something shows that all of it was there at that moment: an event after
-    /// it that is as old, its own creation, or the event of its last revision.
-    fn check_moment(&self, dir: &Path, base: i64, moment: Timestamp) -> Result<()> {
-        let mut stream = DeltaStream::open(dir, base, None)?;
-        let reaches_back = stream.advance()? && stream.event().time.is_some_and(|time| time <= moment);
-        if reaches_back
-            || self.created.is_some_and(|created| created <= moment)
-            || received(dir, base).is_some_and(|time| time <= moment)
-        {
-            return Ok(());
-        }
-        bail!(
-            "nothing shows that the snapshot is as old as {moment}: \
-             use an older snapshot, or --revision {base} for the snapshot as it is"
-        )
+    pub(crate) fn deltas(
+        &self,
+        printer: Printer,
+        dir: &Path,
+        base: i64,
+        cut: Cut,
+    ) -> Result<WithProgress<DeltaStream>> {
+        let stream = DeltaStream::open(dir, Base { revision: base, taken: self.created }, cut)?;
+        let wanted = if let Cut::Revision(revision) = cut { Some(revision) } else { stream.last_revision() };
+        Ok(WithProgress::new(printer, stream, base, wanted.unwrap_or(base)))
     }
 }
 
-/// When a revision was received, if there are delta files that tell.
-fn received(dir: &Path, revision: i64) -> Option<Timestamp> {
-    let mut stream = DeltaStream::open(dir, revision.checked_sub(1)?, Some(revision)).ok()?;
-    while stream.advance().ok()? {
-        if stream.event().mod_revision >= revision {
-            return stream.event().time.filter(|_| stream.event().mod_revision == revision);
-        }
-    }
-    None
-}
-
-/// A database that etcd is writing to at the same time would give answers that were never true. Where a filesystem
-/// knows no locks no etcd can run.
+/// A database that etcd is writing to at the same time would give answers that were never true. Whether one does so may
+/// be impossible to tell where the backups are, which must not keep anybody from them.
 fn lock(path: &Path) -> Result<File> {
     let file = File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
-    if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+    if let Err(TryLockError::WouldBlock) = lock_shared(&file) {
         bail!("{} is in use by a running etcd: stop it first, or take a snapshot", path.display());
     }
     Ok(file)

@@ -5,7 +5,9 @@ use quorate_api::status::EtcdClusterStatus;
 use serde::Serialize;
 
 use crate::build::certificates::CertificateRequest;
+use crate::guard::Guard;
 use crate::object::{Object, ObjectKey};
+use crate::read::{Endpoints, Read};
 use crate::reason::Reason;
 
 /// The outcome of a pass.
@@ -15,14 +17,26 @@ use crate::reason::Reason;
 /// rest is dropped at the first that fails.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
+    /// What must be read first. While there is anything, nothing else of the decision counts: put the answers into the
+    /// view and ask again.
+    pub reads: Vec<Read>,
     pub actions: Vec<Action>,
     pub status: EtcdClusterStatus,
+    /// Whether it differs from the one that is there, as it is written.
+    pub status_changed: bool,
     /// What changed, to be told once the status is written.
     pub events: Vec<Event>,
     /// When to look again even if nothing is reported.
     pub requeue: SignedDuration,
     /// The same, if the members that are ready go on renewing their Leases.
     pub rest: SignedDuration,
+}
+
+impl Decision {
+    /// Nothing is to be done, and the status stays as it is.
+    pub fn is_settled(&self) -> bool {
+        self.actions.is_empty() && !self.status_changed
+    }
 }
 
 /// Something worth telling.
@@ -45,6 +59,7 @@ pub enum Effect {
     /// Server-side apply.
     Apply {
         object: Box<Object>,
+        how: ApplyMode,
         guard: Guard,
     },
     /// Delete an owned object.
@@ -54,6 +69,11 @@ pub enum Effect {
     },
     /// Delete a member's pod, which its StatefulSet makes again.
     RestartPod {
+        name: String,
+        guard: Guard,
+    },
+    /// Remove the pod of a node that is gone, without waiting for its kubelet.
+    RemovePod {
         name: String,
         guard: Guard,
     },
@@ -69,6 +89,13 @@ pub enum Effect {
         name: String,
         guard: Guard,
     },
+    /// Change who the members of etcd are, or who of them leads.
+    ChangeMembers {
+        change: MemberChange,
+        /// Whoever of them answers first takes it. A leader gives its place up itself, so it is the only one then.
+        via: Endpoints,
+        guard: Guard,
+    },
     /// Make a key and a certificate, and keep both in a Secret.
     IssueCertificate(CertificateRequest),
     /// Keep the EtcdCluster until its volumes are gone.
@@ -76,20 +103,55 @@ pub enum Effect {
     RemoveFinalizer,
 }
 
-/// What must still be true when an action is taken, checked by a live read.
+/// What etcd is asked to change. Members are named as their pods, identifiers are etcd's, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Guard {
-    /// Applying is safe at any time: it only says again what the spec says.
-    None,
-    /// The object is still the one that was seen.
-    Uid(String),
-    /// The pod is still the one that was seen, and is still not ready.
-    PodStillUnready(String),
-    /// The EtcdCluster is still the one that was seen, and its latch still says that members of this epoch may start
-    /// empty.
-    BootstrapOpen { cluster_uid: String, epoch: i64 },
-    /// The EtcdCluster is still the one that was seen, and is still being deleted.
-    ClusterDeleting { cluster_uid: String, object_uid: String },
+pub enum MemberChange {
+    /// Add a member that listens and has no vote.
+    AddLearner {
+        member: String,
+        peer_url: String,
+    },
+    /// Give a learner that has caught up a vote. etcd refuses as long as it has not.
+    Promote {
+        member: String,
+        id: String,
+    },
+    Remove {
+        member: String,
+        id: String,
+    },
+    /// End the alarm that says of a member which is gone that its data is corrupt.
+    DisarmCorrupt {
+        id: String,
+    },
+    /// Let another member lead, without anybody having to notice a silence.
+    MoveLeader {
+        from: String,
+        to: String,
+        to_id: String,
+    },
+}
+
+impl MemberChange {
+    /// Who is changed.
+    pub fn member(&self) -> &str {
+        match self {
+            Self::AddLearner { member, .. } | Self::Promote { member, .. } | Self::Remove { member, .. } => member,
+            Self::MoveLeader { from, .. } => from,
+            Self::DisarmCorrupt { id } => id,
+        }
+    }
+}
+
+/// What applying an object does to what others have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ApplyMode {
+    /// There was nothing. If somebody else makes one of this name meanwhile, theirs stays as it is.
+    Create,
+    /// Our fields win.
+    Update,
+    /// Our fields win, and what others have added to lists goes.
+    PutRight,
 }
 
 impl Action {
@@ -102,8 +164,11 @@ impl Action {
         match &self.effect {
             Effect::Apply { object, .. } => object.key().to_string(),
             Effect::Delete { key, .. } => key.to_string(),
-            Effect::RestartPod { name, .. } | Effect::SetServing { pod: name, .. } => format!("Pod {name}"),
+            Effect::RestartPod { name, .. } | Effect::RemovePod { name, .. } | Effect::SetServing { pod: name, .. } => {
+                format!("Pod {name}")
+            }
             Effect::DeleteClaim { name, .. } => format!("PersistentVolumeClaim {name}"),
+            Effect::ChangeMembers { change, .. } => format!("etcd member {}", change.member()),
             Effect::IssueCertificate(request) => format!("Secret {}", request.secret),
             Effect::AddFinalizer | Effect::RemoveFinalizer => "EtcdCluster".to_owned(),
         }

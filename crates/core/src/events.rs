@@ -1,11 +1,14 @@
 //! What is worth telling about a change of status. A status that stays the same says nothing.
 
 use quorate_api::conditions::{self, ConditionType};
-use quorate_api::status::{EtcdClusterStatus, MemberHealth, MemberRole, MemberStatus};
+use quorate_api::status::{DifferingMember, EtcdClusterStatus, MemberHealth, MemberRole, MemberStatus, StrangerStatus};
 
 use crate::action::Event;
 use crate::reason::Reason;
 use crate::rules::Plan;
+use crate::rules::divergence::BELIEVED;
+use crate::rules::strangers;
+use crate::scaling;
 
 /// From the status before to the status after.
 pub(crate) fn between(before: Option<&EtcdClusterStatus>, after: &EtcdClusterStatus, plan: &Plan) -> Vec<Event> {
@@ -17,7 +20,32 @@ pub(crate) fn between(before: Option<&EtcdClusterStatus>, after: &EtcdClusterSta
         let known = before.members.iter().find(|known| known.name == member.name);
         member_event(known, member)
     });
-    moved.chain(members).chain(leader_event(before, after)).chain(ready_event(before, after)).collect()
+    let others = [leader_event(before, after), ready_event(before, after), divergence_event(before, after)];
+    let others = others.into_iter().chain([scaling::event(before, after)]);
+    moved.chain(members).chain(stranger_events(before, after)).chain(others.flatten()).collect()
+}
+
+/// Whoever was added by hand is news once.
+fn stranger_events(before: &EtcdClusterStatus, after: &EtcdClusterStatus) -> Vec<Event> {
+    let is_news = |stranger: &&StrangerStatus| before.strangers.iter().all(|known| known.id != stranger.id);
+    let told = after.strangers.iter().filter(is_news).map(|stranger| {
+        let reason = strangers::reason(stranger.under_our_name, stranger.learner);
+        Event { reason, message: format!("{} ({}): {}", stranger.name, stranger.id, reason.sentence()) }
+    });
+    told.collect()
+}
+
+/// A difference is news once, when it is believed.
+fn divergence_event(before: &EtcdClusterStatus, after: &EtcdClusterStatus) -> Option<Event> {
+    let believed = |status: &EtcdClusterStatus| {
+        let differing = status.consistency.iter().flat_map(|known| known.differing.clone());
+        differing.filter(|found| found.seen >= BELIEVED).collect::<Vec<DifferingMember>>()
+    };
+    let (known, found) = (believed(before), believed(after));
+    let news = found.iter().filter(|found| !known.contains(found)).map(|found| found.name.as_str()).collect::<Vec<_>>();
+    let is_undecided = after.consistency.as_ref().is_some_and(|known| known.undecided);
+    let reason = if is_undecided { Reason::MembersDiffer } else { Reason::MemberDiverged };
+    (!news.is_empty()).then(|| Event { reason, message: format!("{}: {}", news.join(", "), reason.sentence()) })
 }
 
 /// A member that was never ready is news only once it is.

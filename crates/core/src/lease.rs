@@ -23,6 +23,10 @@ pub struct Heartbeat {
     pub term: Option<i64>,
     pub boot_count: Option<i64>,
     pub last_index: Option<i64>,
+    /// The revision of its data.
+    pub revision: Option<i64>,
+    /// The size of its database, in bytes.
+    pub db_size: Option<i64>,
 }
 
 impl Heartbeat {
@@ -42,6 +46,8 @@ impl Heartbeat {
             term: number(annotations::TERM),
             boot_count: number(annotations::BOOT_COUNT),
             last_index: number(annotations::LAST_INDEX),
+            revision: number(annotations::REVISION),
+            db_size: number(annotations::DB_SIZE),
         }
     }
 

@@ -22,14 +22,16 @@ pub struct MalformedStatus {
 /// `known` are the conditions that could be read.
 pub fn malformed(error: &str, generation: Option<i64>, known: Vec<Condition>, now: Timestamp) -> MalformedStatus {
     let mut conditions = known;
-    let verdict = Verdict {
-        type_: ConditionType::Degraded,
-        status: Some(true),
-        reason: Reason::SpecInvalid.as_str(),
-        message: error.to_owned(),
-        observed_generation: generation,
-    };
-    conditions::set(&mut conditions, verdict, now);
+    for type_ in [ConditionType::Degraded, ConditionType::Stalled] {
+        let verdict = Verdict {
+            type_,
+            status: Some(true),
+            reason: Reason::SpecInvalid.as_str(),
+            message: error.to_owned(),
+            observed_generation: generation,
+        };
+        conditions::set(&mut conditions, verdict, now);
+    }
     // Nobody looks at the members any more, so what was true of them may not be.
     for type_ in [ConditionType::Ready, ConditionType::AllMembersReady] {
         if type_ != ConditionType::Ready && conditions::find(&conditions, type_).is_none() {

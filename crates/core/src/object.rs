@@ -9,6 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::EtcdMember;
 use serde::Serialize;
 
+use crate::shared::Shared;
+
 macro_rules! objects {
     ($($kind:ident),* $(,)?) => {
         /// Kind of an owned object, in the order in which they are made: what others need comes first.
@@ -18,7 +20,7 @@ macro_rules! objects {
         /// An owned object, as it is or as it should be.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(untagged)]
-        pub enum Object { $($kind(Box<$kind>),)* }
+        pub enum Object { $($kind(Shared<$kind>),)* }
 
         impl Object {
             pub fn kind(&self) -> Kind {
@@ -36,7 +38,7 @@ macro_rules! objects {
 
         $(impl From<$kind> for Object {
             fn from(object: $kind) -> Self {
-                Self::$kind(Box::new(object))
+                Self::$kind(object.into())
             }
         })*
     };

@@ -10,11 +10,6 @@ pub fn is_quorate(ready: usize, size: usize) -> bool {
     size > 0 && ready >= quorum(size)
 }
 
-/// Whether a member that is not ready may be stopped: the others must be a majority without it.
-pub fn may_stop_unready(ready_others: usize, size: usize) -> bool {
-    is_quorate(ready_others, size)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

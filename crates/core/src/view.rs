@@ -7,19 +7,27 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use quorate_api::names::labels;
-use quorate_api::{EtcdCluster, EtcdMember, defaults, names};
+use quorate_api::{EtcdCluster, EtcdMember, EtcdMemberStatus, defaults, names};
 
+use crate::hashes::HashAnswer;
+use crate::identity::{ClusterIdentity, IncompleteIdentity};
+use crate::lease::Heartbeat;
+use crate::membership::ListAnswer;
+use crate::node::{NodeFact, Reach};
 use crate::object::{Kind, Object, ObjectKey};
+use crate::read::ReadsDone;
+use crate::shared::Shared;
 
 /// One cluster and everything around it, read before the pass began.
 #[derive(Clone, Debug)]
 pub struct View {
-    pub cluster: EtcdCluster,
+    pub identity: ClusterIdentity,
+    pub cluster: Shared<EtcdCluster>,
     pub platform: Platform,
-    /// Objects with the cluster's label or with a name that the cluster needs.
+    /// Objects with a name that the cluster needs, or that a member of it may have.
     pub objects: BTreeMap<ObjectKey, Object>,
     pub pods: BTreeMap<String, PodFact>,
-    /// Volume claims with the cluster's label, also those of others.
+    /// Volume claims of members.
     pub claims: BTreeMap<String, ClaimFact>,
     /// Secrets that hold certificates of the cluster. Never their content.
     pub certificates: BTreeMap<String, CertificateFact>,
@@ -31,6 +39,29 @@ pub struct View {
     /// When each member's Lease was last seen to be renewed, by the operator's own clock. Without an entry the time that
     /// the member wrote counts.
     pub heard: BTreeMap<String, Timestamp>,
+    /// What etcd answered when it was asked for its members.
+    pub member_list: ListAnswer,
+    /// What etcd did not let the operator change when it was last asked to. Forgotten once it has.
+    pub refusal: Option<Refusal>,
+    /// What the members answered when they were asked for hashes over their data.
+    pub hashes: HashAnswer,
+    /// The nodes that were asked for, by name.
+    pub nodes: BTreeMap<String, NodeFact>,
+    /// Where volumes can be used that were asked for, by claim.
+    pub reaches: BTreeMap<String, Reach>,
+    /// The operator may not ask about nodes and volumes: they belong to no namespace.
+    pub nodes_refused: bool,
+    /// What was read for this pass rather than taken from the caches.
+    pub reads: ReadsDone,
+}
+
+/// A change that etcd has refused because of who asked for it: authentication is enabled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// As the continuation of "to".
+    pub what: String,
+    /// In etcd's words.
+    pub cause: String,
 }
 
 /// What the operator was told at its start.
@@ -40,6 +71,8 @@ pub struct Platform {
     pub etcd_repository: String,
     /// DNS domain of the Kubernetes cluster.
     pub cluster_domain: String,
+    /// Nobody has said what that domain is, and it could not be found out: it is the usual one.
+    pub is_domain_assumed: bool,
     /// Who the operator is. Without it nothing is done about its rights: whoever runs it has given them.
     pub account: Option<Account>,
 }
@@ -56,7 +89,8 @@ impl Default for Platform {
         Self {
             agent_image: "quorate/agent:dev".to_owned(),
             etcd_repository: defaults::IMAGE_REPOSITORY.to_owned(),
-            cluster_domain: "cluster.local".to_owned(),
+            cluster_domain: defaults::CLUSTER_DOMAIN.to_owned(),
+            is_domain_assumed: false,
             account: None,
         }
     }
@@ -66,7 +100,7 @@ impl Default for Platform {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretsSeen {
     Read,
-    /// The operator's right to read them was not there to begin with.
+    /// Nobody asked, or the operator's right to read them was not there to begin with.
     NotAsked,
     /// It asked and may not.
     Refused,
@@ -86,6 +120,11 @@ pub struct PodFact {
     pub controlled: bool,
     /// Revision of the StatefulSet's template that it was made from.
     pub revision: Option<String>,
+    pub address: Option<String>,
+    /// The node that it was given.
+    pub node: Option<String>,
+    /// What keeps its containers from running yet: no node, a volume, an image on its way. A new pod would wait for the same.
+    pub starting: Option<String>,
 }
 
 impl From<&Pod> for PodFact {
@@ -100,8 +139,25 @@ impl From<&Pod> for PodFact {
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             controlled: pod.metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true)),
             revision: label("controller-revision-hash"),
+            address: pod.status.as_ref().and_then(|status| status.pod_ip.clone()),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            starting: starting(pod),
         }
     }
+}
+
+/// A container that has run before is not starting any more, whatever it waits for.
+fn starting(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    if pod.spec.as_ref()?.node_name.is_none() {
+        return Some("waiting for a node".to_owned());
+    }
+    let containers = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
+    let mut fresh = containers.filter(|container| container.restart_count == 0 && container.last_state.is_none());
+    fresh.find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        Some(format!("{}: {}", container.name, waiting.reason.as_deref().unwrap_or("waiting")))
+    })
 }
 
 /// A volume claim.
@@ -115,31 +171,41 @@ pub struct ClaimFact {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFact {
     pub serial: Option<String>,
-    pub not_before: Option<Timestamp>,
+    pub issued: Option<Timestamp>,
     pub not_after: Option<Timestamp>,
+    /// Digest of what it is for, as `CertificateRequest::subject` makes it.
+    pub subject: Option<String>,
     /// Somebody else has written key or certificate since.
     pub edited: bool,
 }
 
 impl View {
-    pub fn new(cluster: EtcdCluster, platform: Platform) -> Self {
-        Self {
-            cluster,
+    pub fn new(cluster: EtcdCluster, platform: Platform) -> Result<Self, IncompleteIdentity> {
+        Ok(Self {
+            identity: ClusterIdentity::of(&cluster.metadata)?,
+            cluster: cluster.into(),
             platform,
             objects: BTreeMap::new(),
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
             certificates: BTreeMap::new(),
-            secrets: SecretsSeen::Read,
+            secrets: SecretsSeen::NotAsked,
             taken_secrets: BTreeSet::new(),
             unreadable_members: BTreeMap::new(),
             heard: BTreeMap::new(),
-        }
+            member_list: ListAnswer::NotAsked,
+            refusal: None,
+            hashes: HashAnswer::NotAsked,
+            nodes: BTreeMap::new(),
+            reaches: BTreeMap::new(),
+            nodes_refused: false,
+            reads: ReadsDone::default(),
+        })
     }
 
     /// The claims of members' volumes, with their ordinals. Others may carry the label too.
     pub fn member_claims(&self) -> impl Iterator<Item = (i32, &str, &ClaimFact)> {
-        let cluster = self.cluster.metadata.name.as_deref().unwrap_or_default();
+        let cluster = self.identity.name();
         self.claims
             .iter()
             .filter_map(move |(name, claim)| Some((names::claim_ordinal(cluster, name)?, name.as_str(), claim)))
@@ -161,11 +227,27 @@ impl View {
         }
     }
 
+    /// What the members' agents report, by name.
+    pub fn reports(&self) -> impl Iterator<Item = (&str, &EtcdMemberStatus)> {
+        self.objects.values().filter_map(|object| match object {
+            Object::EtcdMember(member) => Some((member.metadata.name.as_deref()?, member.status.as_ref()?)),
+            _ => None,
+        })
+    }
+
     pub fn lease(&self, name: &str) -> Option<&Lease> {
         match self.object(Kind::Lease, name)? {
             Object::Lease(lease) => Some(lease),
             _ => None,
         }
+    }
+
+    /// What the Leases say, of members or not.
+    pub(crate) fn heartbeats(&self) -> impl Iterator<Item = Heartbeat> {
+        self.objects.values().filter_map(|object| match object {
+            Object::Lease(lease) => Some(Heartbeat::read(lease)),
+            _ => None,
+        })
     }
 
     pub fn stateful_set(&self, name: &str) -> Option<&StatefulSet> {

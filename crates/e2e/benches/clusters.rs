@@ -18,6 +18,7 @@ use quorate_e2e::{
     data::put,
     eventually,
     faults::{self, Program},
+    figures::runs,
     measure,
 };
 use quorate_etcd::client::Tls;
@@ -41,13 +42,6 @@ fn main() {
             run();
         }
     }
-}
-
-fn report(what: &str, mut taken: Vec<Duration>) {
-    taken.sort();
-    let seconds = |index: usize| taken[index].as_secs_f64();
-    let last = taken.len() - 1;
-    println!("{what:<66} median {:6.2} s, worst {:6.2} s ({} runs)", seconds(taken.len() / 2), seconds(last), last + 1);
 }
 
 /// Until a put through the Service is acknowledged, each attempt on a connection of its own.
@@ -75,7 +69,7 @@ async fn forming(bed: &Bed) {
         })
         .await;
     }
-    report("apply to three members ready and a put through the Service", taken);
+    runs("apply to three members ready and a put through the Service", taken);
 }
 
 /// Single-member clusters, all at once, and then what they cost.
@@ -85,7 +79,7 @@ async fn many_and_idle(bed: &Bed) {
     let began = Instant::now();
     join_all(clusters.iter().map(|cluster| cluster.apply(json!({ "replicas": 1 })))).await;
     join_all(clusters.iter().map(|cluster| cluster.becomes(ConditionType::Ready, "True"))).await;
-    report("20 clusters of one member at once, to the last one ready", vec![began.elapsed()]);
+    runs("20 clusters of one member at once, to the last one ready", vec![began.elapsed()]);
     rest().await;
     let operator = leading_operator(bed).await;
     let mut agents = Vec::new();
@@ -133,7 +127,7 @@ async fn deleted_pod(bed: &Bed) {
         cluster.is_whole().await;
         taken.push(began.elapsed());
     }
-    report("pod deleted to all members ready again", taken);
+    runs("pod deleted to all members ready again", taken);
 }
 
 /// Deletes a pod and waits until another is there and its member ready.
@@ -173,9 +167,9 @@ async fn frozen(bed: &Bed) {
         left.push(service);
         back.push(thawed.elapsed());
     }
-    report("member frozen to the status saying so", shown);
-    report("member frozen to it having left the Service", left);
-    report("member thawed to all members ready", back);
+    runs("member frozen to the status saying so", shown);
+    runs("member frozen to it having left the Service", left);
+    runs("member thawed to all members ready", back);
 }
 
 /// The power of a node is cut. Not that of the first, from which this is measured, nor that of the acting operator, whose
@@ -207,8 +201,8 @@ async fn dead_node(bed: &Bed) {
         left.push(service);
         dead.mend();
     }
-    report("node killed to the status saying so", shown);
-    report("node killed to its member having left the Service", left);
+    runs("node killed to the status saying so", shown);
+    runs("node killed to its member having left the Service", left);
 }
 
 /// A client that begins a put every 50 ms, each on a fresh connection, while the leader is killed.
@@ -230,7 +224,7 @@ async fn killed_leader(bed: &Bed) {
         // A new pod: Kubernetes makes the container of one that was killed before wait longer each time.
         replace_pod(&cluster, leader).await;
     }
-    report("leader killed to the next acknowledged write", taken);
+    runs("leader killed to the next acknowledged write", taken);
 }
 
 async fn attempts(address: String, tls: Tls, acknowledged: tokio::sync::mpsc::UnboundedSender<()>) {

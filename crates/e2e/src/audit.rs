@@ -14,6 +14,8 @@ pub struct Position(usize);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Write {
     pub user: String,
+    /// The pod that the token belongs to, if it belongs to one.
+    pub pod: String,
     pub user_agent: String,
     pub namespace: String,
     pub resource: String,
@@ -34,6 +36,7 @@ pub fn writes_since(Position(from): Position) -> Vec<Write> {
         .filter(|entry| ["create", "update", "patch", "delete"].iter().any(|verb| entry["verb"] == *verb))
         .map(|entry| Write {
             user: text(&entry["user"]["username"]),
+            pod: text(&entry["user"]["extra"]["authentication.kubernetes.io/pod-name"][0]),
             user_agent: text(&entry["userAgent"]),
             namespace: text(&entry["objectRef"]["namespace"]),
             resource: text(&entry["objectRef"]["resource"]),

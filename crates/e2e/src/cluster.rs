@@ -217,6 +217,7 @@ impl Cluster {
 /// A connection to etcd at an address.
 pub fn client(address: &str, tls: Option<Tls>) -> Client {
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let options = Options { tls, ..Options::new(format!("{scheme}://{address}:2379")) };
+    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    let options = Options { tls, ..Options::new(format!("{scheme}://{host}:2379")) };
     Client::new(options).unwrap()
 }

@@ -18,11 +18,11 @@ use rustls::{
 
 use crate::{Cluster, eventually};
 
-const PREFIX: &[u8] = b"ledger/";
+const PREFIX: &[u8] = b"keys/";
 
 /// Every acknowledged write, with the revision at which it was acknowledged.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct Keys {
     acknowledged: BTreeMap<Vec<u8>, (Vec<u8>, i64)>,
 }
 
@@ -36,12 +36,12 @@ pub async fn get(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, ClientE
     Ok(client.range(request).await?.kvs.into_iter().next().map(|pair| pair.value))
 }
 
-impl Ledger {
+impl Keys {
     /// Writes so many new keys, each through a member that is called ready, until each is acknowledged.
     pub async fn write(&mut self, cluster: &Cluster, count: usize) {
         for _ in 0..count {
             let number = self.acknowledged.len();
-            let (key, value) = (format!("ledger/{number:08}").into_bytes(), format!("value {number}").into_bytes());
+            let (key, value) = (format!("keys/{number:08}").into_bytes(), format!("value {number}").into_bytes());
             let revision = eventually("a write is acknowledged", async || {
                 let client = serving_member(cluster).await.ok_or("no member is called ready")?;
                 put(&client, &key, &value).await.map_err(|error| error.to_string())
@@ -56,7 +56,7 @@ impl Ledger {
         for ordinal in 0..cluster.size().await {
             let pairs = eventually("a member answers", async || {
                 let client = cluster.try_connect(ordinal).await.ok_or("its pod has no address")?;
-                client.range(Self::everything()).await.map_err(|error| error.to_string())
+                client.range(everything()).await.map_err(|error| error.to_string())
             });
             let pairs = pairs.await.kvs;
             let held = pairs.iter().map(|pair| (text(&pair.key), text(&pair.value))).collect::<BTreeMap<_, _>>();
@@ -69,19 +69,11 @@ impl Ledger {
             }
         }
     }
+}
 
-    /// Asks for all that a ledger may have written.
-    pub fn everything() -> RangeRequest {
-        RangeRequest { key: PREFIX.to_vec(), range_end: prefix_end(PREFIX), ..RangeRequest::default() }
-    }
-
-    pub fn len(&self) -> usize {
-        self.acknowledged.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.acknowledged.is_empty()
-    }
+/// Asks for all that may have been written here.
+fn everything() -> RangeRequest {
+    RangeRequest { key: PREFIX.to_vec(), range_end: prefix_end(PREFIX), ..RangeRequest::default() }
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -25,13 +25,19 @@ pub struct Kubernetes {
 pub struct Refusal {
     pub code: u16,
     pub message: String,
+    /// One sentence for each thing that is wrong, with its field.
+    pub causes: Vec<String>,
 }
 
 impl From<kube::Error> for Refusal {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Refusal { code: status.code, message: status.message },
-            other => Refusal { code: 0, message: format!("{other:?}") },
+            kube::Error::Api(status) => {
+                let causes = status.details.map(|details| details.causes).unwrap_or_default();
+                let causes = causes.into_iter().map(|cause| format!("{} ({})", cause.message, cause.field)).collect();
+                Refusal { code: status.code, message: status.message, causes }
+            }
+            other => Refusal { code: 0, message: format!("{other:?}"), causes: Vec::new() },
         }
     }
 }
@@ -39,7 +45,9 @@ impl From<kube::Error> for Refusal {
 impl Kubernetes {
     pub async fn connect(kubeconfig: &Path) -> Self {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        // What the server refuses for now, an eviction, would be asked for again until it is granted.
+        config.default_retry = false;
         Kubernetes { client: Client::try_from(config.clone()).unwrap(), config, made: Arc::default() }
     }
 
@@ -94,6 +102,12 @@ impl Kubernetes {
 
     pub async fn try_patch(&self, path: &str, change: &Value) -> Result<Value, Refusal> {
         self.send(Method::PATCH, path, "application/merge-patch+json", Some(change)).await
+    }
+
+    /// Replaces one field as a whole, which a merge cannot.
+    pub async fn try_replace(&self, path: &str, field: &str, value: &Value) -> Result<Value, Refusal> {
+        let change = json!([{ "op": "replace", "path": field, "value": value }]);
+        self.send(Method::PATCH, path, "application/json-patch+json", Some(&change)).await
     }
 
     pub async fn patch(&self, path: &str, change: &Value) -> Value {

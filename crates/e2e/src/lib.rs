@@ -7,15 +7,20 @@
 
 pub mod audit;
 pub mod bed;
+pub mod clients;
 pub mod cluster;
 pub mod data;
 pub mod faults;
+pub mod figures;
 pub mod kubernetes;
+pub mod operator;
+pub mod picture;
 mod report;
 pub mod waiting;
 
-pub use bed::{Bed, alone, beside_others, measure};
+pub use bed::{Bed, alone, alone_for, beside_others, measure, on_ipv6};
+pub use clients::Clients;
 pub use cluster::Cluster;
-pub use data::Ledger;
+pub use data::Keys;
 pub use kubernetes::Kubernetes;
 pub use waiting::{eventually, stays};

@@ -2,19 +2,18 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::events::{Cut, EventStream};
 use crate::history::{History, HistoryError};
 use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, meta_entries, set_compacted};
-use crate::restore::{CompactAt, PartError, Workplace, sync_directory};
+use crate::restore::CompactAt;
 use crate::schema::META;
 use crate::snapshot::{Digest256, DigestPolicy, Snapshot, SnapshotError, digest_of, digest_of_written};
-use crate::validate;
+use crate::staging::{StagingError, StagingFile, failed, parent};
+use crate::validate::{UnsoundError, require_sound};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
@@ -25,13 +24,11 @@ pub enum CompactError {
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
     #[error(transparent)]
-    Directory(#[from] PartError),
+    Staging(#[from] StagingError),
     #[error("{} exists already; name another file", path.display())]
     Exists { path: PathBuf },
-    #[error("cannot {action} {}", path.display())]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("the snapshot is damaged: {first} ({others} more findings); take another one")]
-    Damaged { first: String, others: usize },
+    #[error(transparent)]
+    Unsound(#[from] UnsoundError),
     #[error("a thread of the compaction stopped")]
     Stopped,
 }
@@ -57,13 +54,6 @@ pub struct Compacted {
     pub digest: Digest256,
 }
 
-fn require_sound(snapshot: &Snapshot) -> Result<(), CompactError> {
-    match validate::damage(snapshot).map_err(HistoryError::from)? {
-        Some((first, others)) => Err(CompactError::Damaged { first: first.to_string(), others }),
-        None => Ok(()),
-    }
-}
-
 impl Compact<'_> {
     pub fn run(&self, events: Option<&mut dyn EventStream>) -> Result<Compacted, CompactError> {
         if self.output.exists() {
@@ -74,14 +64,9 @@ impl Compact<'_> {
         if snapshot.stored_digest().is_none() {
             require_sound(&snapshot)?;
         }
-        let directory = match self.output.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let part = PartFile::create(self.output)?;
-        let compacted = self.write(&snapshot, events, directory, &part)?;
-        part.publish(self.output)?;
-        sync_directory(directory)?;
+        let staged = StagingFile::create(self.output)?;
+        let compacted = self.write(&snapshot, events, &staged)?;
+        staged.publish()?;
         Ok(compacted)
     }
 
@@ -89,14 +74,13 @@ impl Compact<'_> {
         &self,
         snapshot: &Snapshot,
         events: Option<&mut dyn EventStream>,
-        directory: &Path,
-        part: &PartFile,
+        staged: &StagingFile,
     ) -> Result<Compacted, CompactError> {
         std::thread::scope(|scope| {
             let source = scope.spawn(|| digest_of(snapshot.db.file(), snapshot.data_length()));
             // A digest vouches for the way, not for what the member had.
             let looked = snapshot.stored_digest().map(|_| scope.spawn(|| require_sound(snapshot)));
-            let history = History::new(snapshot, events, self.cut, directory)?;
+            let history = History::new(snapshot, events, self.cut, parent(self.output))?;
             let compact = self.at.revision(history.revision());
             history.check_compaction(compact)?;
             let mut meta = meta_entries(&snapshot.db)?;
@@ -104,13 +88,15 @@ impl Compact<'_> {
             let patch = Patch::from([(META, meta)]);
             let rebuild =
                 Rebuild { history: &history, compact: Some(compact), bump_to: None, patch, grants: Grants::default() };
-            let (file, written, entries) = rebuild.write(part.file(part.io("open"))?)?;
+            let (file, written, entries) = rebuild.write(staged.file()?)?;
             let length = written.high_water * u64::from(written.page_size);
-            let digest = append_digest(&file, length).map_err(part.io("write"))?;
+            let digest = append_digest(&file, length).map_err(failed("write", staged.path()))?;
             let source = source.join().map_err(|_| CompactError::Stopped)?;
             let source = source.map_err(|source| SnapshotError::Io { path: self.snapshot.to_owned(), source })?;
             snapshot.accept_digest(&source, self.digest)?;
-            looked.map_or(Ok(()), |looked| looked.join().unwrap_or(Err(CompactError::Stopped)))?;
+            if let Some(looked) = looked {
+                looked.join().map_err(|_| CompactError::Stopped)??;
+            }
             Ok(Compacted {
                 revision: history.revision(),
                 compact_revision: compact,
@@ -129,38 +115,4 @@ fn append_digest(file: &Arc<File>, length: u64) -> io::Result<Digest256> {
     file.write_all_at(&digest, length)?;
     file.sync_all()?;
     Ok(digest)
-}
-
-/// The file under construction, in a directory of its own; both are gone on drop, published or not.
-#[derive(Debug)]
-struct PartFile {
-    path: PathBuf,
-    file: File,
-    _place: Workplace,
-}
-
-impl PartFile {
-    fn create(output: &Path) -> Result<Self, CompactError> {
-        let mut name = output.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
-        let place = Workplace::create(&output.with_file_name(name))?;
-        let path = place.path().join("db");
-        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        let file = file.map_err(|source| CompactError::Io { action: "create", path: path.clone(), source })?;
-        Ok(Self { path, file, _place: place })
-    }
-
-    fn io(&self, action: &'static str) -> impl FnOnce(io::Error) -> CompactError {
-        let path = self.path.clone();
-        move |source| CompactError::Io { action, path, source }
-    }
-
-    fn file(&self, failed: impl FnOnce(io::Error) -> CompactError) -> Result<File, CompactError> {
-        self.file.try_clone().map_err(failed)
-    }
-
-    fn publish(self, output: &Path) -> Result<(), CompactError> {
-        renameat_with(CWD, &self.path, CWD, output, RenameFlags::NOREPLACE)
-            .map_err(|error| self.io("rename")(error.into()))
-    }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use sha2::{Digest, Sha256};
 
-use crate::direct::{AlignedBuffer, DirectFile};
+use crate::direct_io::{AlignedBuffer, DirectFile};
 use crate::readahead::ReadAhead;
 use crate::snapshot::{CHUNK, Digest256};
 

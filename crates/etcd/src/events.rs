@@ -16,7 +16,7 @@ pub enum EventKind {
 
 /// One change of one user key, with everything the server stored about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
+pub struct ChangeEvent {
     pub key: Vec<u8>,
     /// Empty for a delete.
     pub value: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct Event {
     pub time: Option<Timestamp>,
 }
 
-impl Event {
+impl ChangeEvent {
     fn check(&self) -> Result<(), EventError> {
         let invalid = |reason| Err(EventError::Invalid { revision: self.mod_revision, reason });
         if self.mod_revision < 1 {
@@ -91,7 +91,7 @@ pub trait EventStream {
     fn advance(&mut self) -> Result<bool, EventError>;
 
     /// The event that the last successful `advance` moved to.
-    fn event(&self) -> &Event;
+    fn event(&self) -> &ChangeEvent;
 
     /// Called when no further event is wanted although there may be some.
     ///
@@ -106,21 +106,7 @@ impl<S: EventStream + ?Sized> EventStream for &mut S {
         (**self).advance()
     }
 
-    fn event(&self) -> &Event {
-        (**self).event()
-    }
-
-    fn finish(&mut self) -> Result<(), EventError> {
-        (**self).finish()
-    }
-}
-
-impl<S: EventStream + ?Sized> EventStream for Box<S> {
-    fn advance(&mut self) -> Result<bool, EventError> {
-        (**self).advance()
-    }
-
-    fn event(&self) -> &Event {
+    fn event(&self) -> &ChangeEvent {
         (**self).event()
     }
 
@@ -132,13 +118,13 @@ impl<S: EventStream + ?Sized> EventStream for Box<S> {
 /// Events already in memory, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
-    remaining: std::vec::IntoIter<Event>,
-    current: Event,
+    remaining: std::vec::IntoIter<ChangeEvent>,
+    current: ChangeEvent,
 }
 
 impl Events {
-    pub fn new(events: Vec<Event>) -> Self {
-        Self { remaining: events.into_iter(), current: Event::default() }
+    pub fn new(events: Vec<ChangeEvent>) -> Self {
+        Self { remaining: events.into_iter(), current: ChangeEvent::default() }
     }
 }
 
@@ -153,7 +139,7 @@ impl EventStream for Events {
         }
     }
 
-    fn event(&self) -> &Event {
+    fn event(&self) -> &ChangeEvent {
         &self.current
     }
 }
@@ -198,7 +184,7 @@ impl<S: EventStream> Contiguous<S> {
 
     /// An event that the base already holds must not be younger than a cut by time.
     fn check_base_predates_cut(&self) -> Result<(), EventError> {
-        let &Event { mod_revision: revision, time, .. } = self.stream.event();
+        let &ChangeEvent { mod_revision: revision, time, .. } = self.stream.event();
         match (self.cut, time) {
             (Cut::Time(_), Some(time)) if revision <= self.base => {
                 Err(EventError::BaseTooNew { base: self.base, revision, time })
@@ -255,7 +241,7 @@ impl<S: EventStream> EventStream for Contiguous<S> {
         Ok(false)
     }
 
-    fn event(&self) -> &Event {
+    fn event(&self) -> &ChangeEvent {
         self.stream.event()
     }
 
@@ -269,14 +255,14 @@ impl<S: EventStream> EventStream for Contiguous<S> {
 mod tests {
     use super::*;
 
-    fn put(revision: i64) -> Event {
-        Event {
+    fn put(revision: i64) -> ChangeEvent {
+        ChangeEvent {
             key: format!("k{revision}").into_bytes(),
             create_revision: revision,
             mod_revision: revision,
             version: 1,
             time: Timestamp::from_second(revision * 10).ok(),
-            ..Event::default()
+            ..ChangeEvent::default()
         }
     }
 
@@ -336,12 +322,12 @@ mod tests {
     #[test]
     fn an_event_no_server_can_have_sent_is_refused() {
         for spoil in [
-            |e: &mut Event| e.key.clear(),
-            |e: &mut Event| e.version = 0,
-            |e: &mut Event| e.version = 2,
-            |e: &mut Event| e.create_revision = 0,
-            |e: &mut Event| e.create_revision = 9,
-            |e: &mut Event| e.mod_revision = 0,
+            |e: &mut ChangeEvent| e.key.clear(),
+            |e: &mut ChangeEvent| e.version = 0,
+            |e: &mut ChangeEvent| e.version = 2,
+            |e: &mut ChangeEvent| e.create_revision = 0,
+            |e: &mut ChangeEvent| e.create_revision = 9,
+            |e: &mut ChangeEvent| e.mod_revision = 0,
         ] {
             let mut event = put(2);
             spoil(&mut event);

@@ -2,21 +2,22 @@
 //!
 //! A plain `etcdctl snapshot save` file needs nothing from here: it is a database with a digest behind it.
 
-mod base64;
 mod codec;
 mod deltas;
 mod feed;
 mod json;
 mod lzw;
+mod moment;
 mod names;
 
 pub use codec::open as open_decompressed;
-pub use deltas::DeltaStream;
-pub use names::{BackupFile, BackupName, Compression, Kind, list};
+pub use deltas::{Base, DeltaStream};
+pub use names::{BackupFile, BackupKind, BackupName, Compression};
 
 use std::io;
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -50,7 +51,12 @@ pub enum ForeignError {
         "revision {revision} is split between {} and the file before it, or differs between them: \
          its changes cannot be put in order; use a base taken at that revision or later", path.display()
     )]
-    Straddle { path: PathBuf, revision: i64 },
+    SplitRevision { path: PathBuf, revision: i64 },
+    #[error(
+        "nothing shows that the snapshot is as old as {moment}: \
+         use an older snapshot, or ask for revision {base} to have it as it is"
+    )]
+    BaseAge { base: i64, moment: Timestamp },
     #[error("the thread that reads the delta files ended unexpectedly")]
     Worker,
 }

@@ -232,12 +232,18 @@ pub(crate) fn apply<E: From<HistoryError>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::{Event, Events};
+    use crate::events::{ChangeEvent, Events};
 
     #[test]
     fn leases_are_remembered_only_where_they_are_wanted() {
-        let put =
-            Event { key: b"k".to_vec(), create_revision: 2, mod_revision: 2, version: 1, lease: 7, ..Event::default() };
+        let put = ChangeEvent {
+            key: b"k".to_vec(),
+            create_revision: 2,
+            mod_revision: 2,
+            version: 1,
+            lease: 7,
+            ..ChangeEvent::default()
+        };
         for (wanted, expected) in [(Leases::Collect, BTreeSet::from([7])), (Leases::Ignore, BTreeSet::new())] {
             let mut events = Events::new(vec![put.clone()]);
             let applied = apply(&mut events, 1, Cut::End, wanted, |_, _| Ok::<_, HistoryError>(())).unwrap();

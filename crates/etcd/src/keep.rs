@@ -1,5 +1,6 @@
 //! Which entry is the newest of its key, for any number of keys in bounded memory.
 //!
+//! The name is that of the set which etcd's index makes for a compaction: what to keep although it is old.
 //! Entries are split by a hash of their key into partitions on disk; each partition then fits into memory. The result
 //! is one bit per entry.
 

@@ -7,7 +7,9 @@ pub mod bbolt;
 pub mod client;
 pub mod compact;
 mod copy;
-mod direct;
+pub mod data_dir;
+mod direct_io;
+mod error;
 pub mod events;
 pub mod foreign;
 pub mod hash;
@@ -24,6 +26,7 @@ pub mod schema;
 mod scratch;
 pub mod snap;
 pub mod snapshot;
+pub mod staging;
 pub mod validate;
 pub mod wal;
 

@@ -1,6 +1,6 @@
 //! Bucket `key`: revisions as keys, and the stored key-value messages without copying them.
 
-use crate::events::{Event, EventKind};
+use crate::events::{ChangeEvent, EventKind};
 
 pub const REVISION_SIZE: usize = 17;
 const TOMBSTONE: u8 = b't';
@@ -122,7 +122,7 @@ impl<'a> StoredValue<'a> {
     }
 
     /// What the server stored for an event: of a deletion nothing but the key.
-    pub fn of_event(event: &'a Event) -> Self {
+    pub fn of_event(event: &'a ChangeEvent) -> Self {
         match event.kind {
             EventKind::Delete => Self { key: &event.key, ..Self::default() },
             EventKind::Put => Self {

@@ -54,12 +54,12 @@ pub enum SchemaError {
 
 /// A minor release of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
+pub struct MinorVersion {
     pub major: u32,
     pub minor: u32,
 }
 
-impl Version {
+impl MinorVersion {
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
     }
@@ -72,7 +72,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for MinorVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -106,8 +106,8 @@ pub struct Schema {
     pub scheduled_compact: Option<i64>,
     pub finished_compact: Option<i64>,
     /// Present from 3.6 on.
-    pub storage_version: Option<Version>,
-    pub cluster_version: Option<Version>,
+    pub storage_version: Option<MinorVersion>,
+    pub cluster_version: Option<MinorVersion>,
     pub downgrade: Option<String>,
     pub members: Vec<Member>,
     pub removed_members: Vec<String>,
@@ -164,7 +164,7 @@ impl Schema {
     }
 
     /// The release that wrote the database, as far as it says.
-    pub fn etcd_version(&self) -> Option<Version> {
+    pub fn etcd_version(&self) -> Option<MinorVersion> {
         self.storage_version.or(self.cluster_version)
     }
 }
@@ -207,9 +207,9 @@ fn compaction(meta: &Entries, key: &[u8]) -> Result<Option<i64>, SchemaError> {
     }
 }
 
-fn version(bucket: &'static str, entries: &Entries, key: &[u8]) -> Result<Option<Version>, SchemaError> {
+fn version(bucket: &'static str, entries: &Entries, key: &[u8]) -> Result<Option<MinorVersion>, SchemaError> {
     let Some(bytes) = entries.get(key) else { return Ok(None) };
-    let parsed = std::str::from_utf8(bytes).ok().and_then(Version::parse);
+    let parsed = std::str::from_utf8(bytes).ok().and_then(MinorVersion::parse);
     parsed.map(Some).ok_or_else(|| field(bucket, key, "not a version"))
 }
 
@@ -228,10 +228,10 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_etcd_and_people_write_them() {
-        let parsed = ["3.6.0", "3.6", "v3.6.1", "3.6.0-rc.1"].map(Version::parse);
-        assert_eq!(parsed, [Some(Version::new(3, 6)); 4]);
+        let parsed = ["3.6.0", "3.6", "v3.6.1", "3.6.0-rc.1"].map(MinorVersion::parse);
+        assert_eq!(parsed, [Some(MinorVersion::new(3, 6)); 4]);
         for bad in ["", "3", "3.x", "latest", "3.6.x"] {
-            assert_eq!(Version::parse(bad), None, "{bad}");
+            assert_eq!(MinorVersion::parse(bad), None, "{bad}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::sync_channel;
 use sha2::{Digest, Sha256};
 
 use crate::bbolt::{self, Db};
-use crate::direct::{AlignedBuffer, DirectFile};
+use crate::direct_io::{AlignedBuffer, DirectFile};
 use crate::readahead::ReadAhead;
 use crate::schema::{Schema, SchemaError};
 

@@ -11,7 +11,8 @@ use etcd_process::{Running, Server, VERSIONS, binary, run};
 use gateway::{Gateway, base64, number, watch};
 use quorate_etcd::bbolt::{self, Db};
 use quorate_etcd::compact::Compact;
-use quorate_etcd::events::{Cut, Event, EventStream, Events};
+use quorate_etcd::data_dir::DataDir;
+use quorate_etcd::events::{ChangeEvent, Cut, EventStream, Events};
 use quorate_etcd::hash::{HashKv, hash_kv, status_hash};
 use quorate_etcd::history::History;
 use quorate_etcd::membership::InitialCluster;
@@ -29,7 +30,7 @@ struct Scene {
     workload: Workload,
     snapshot: PathBuf,
     base: i64,
-    events: Vec<Event>,
+    events: Vec<ChangeEvent>,
 }
 
 impl Scene {
@@ -78,13 +79,13 @@ impl Scene {
         change(&mut restore);
         let mut events = Events::new(self.events.clone());
         let restored = restore.run(Some(&mut events)).unwrap();
-        let checked = bbolt::check(&Db::open(&Restored::database_path(&data_dir)).unwrap(), |_, _, _| {}).unwrap();
+        let checked = bbolt::check(&Db::open(&DataDir::new(&data_dir).db()).unwrap(), |_, _, _| {}).unwrap();
         assert!(checked.findings.is_empty(), "{:?}", checked.findings);
         (restored, server)
     }
 }
 
-fn native_hash(snapshot: &Path, events: &[Event], cut: Cut, compact: Option<i64>, scratch: &Path) -> HashKv {
+fn native_hash(snapshot: &Path, events: &[ChangeEvent], cut: Cut, compact: Option<i64>, scratch: &Path) -> HashKv {
     let snapshot = Snapshot::open(snapshot).unwrap();
     let mut events = Events::new(events.to_vec());
     let events: Option<&mut dyn EventStream> = Some(&mut events);
@@ -283,7 +284,7 @@ fn restored_directories_survive_a_hard_life() {
                 assert_eq!((gateway.revision(), server_hash(&mut gateway, 0)), before, "{version} {name} {round}");
             }
             running.kill();
-            let db = Db::open(&Restored::database_path(&server.data_dir)).unwrap();
+            let db = Db::open(&DataDir::new(&server.data_dir).db()).unwrap();
             let checked = bbolt::check(&db, |_, _, _| {}).unwrap();
             assert!(checked.findings.is_empty(), "{version} {name}: {:?}", checked.findings);
         }

@@ -13,7 +13,7 @@ use gateway::{Gateway, base64, number, watch};
 use quorate_etcd::events::Events;
 use quorate_etcd::membership::InitialCluster;
 use quorate_etcd::restore::{Restore, RestoreError, Restored};
-use quorate_etcd::schema::Version;
+use quorate_etcd::schema::MinorVersion;
 use quorate_etcd::snapshot::Snapshot;
 use quorate_etcd::validate::{self, Tier};
 use serde_json::json;
@@ -33,7 +33,12 @@ fn lived_in(version: &str, dir: &Path, seed: u64) -> PathBuf {
     snapshot_of(&server, dir.join("snapshot.db"))
 }
 
-fn restore(snapshot: &Path, server: &Server, token: &str, target: Option<Version>) -> Result<Restored, RestoreError> {
+fn restore(
+    snapshot: &Path,
+    server: &Server,
+    token: &str,
+    target: Option<MinorVersion>,
+) -> Result<Restored, RestoreError> {
     let cluster = InitialCluster::parse(&server.initial_cluster, token).unwrap();
     let member = cluster.own_member(&server.name, std::slice::from_ref(&server.peer_url)).unwrap();
     let mut restore = Restore::new(snapshot, &server.data_dir, &cluster, member);
@@ -100,7 +105,7 @@ fn releases_start_on_the_files_of_others_as_the_matrix_says() {
         let dir = tempfile::tempdir().unwrap();
         let snapshot = lived_in(from, dir.path(), seed);
         let server = Server::single(to, &dir.path().join("restored"));
-        restore(&snapshot, &server, "token", Version::parse(to)).unwrap();
+        restore(&snapshot, &server, "token", MinorVersion::parse(to)).unwrap();
         let running = server.start();
         let mut gateway = Gateway::to(&running);
         assert_eq!(gateway.revision(), Snapshot::open(&snapshot).unwrap().schema.revision(), "{from} -> {to}");
@@ -111,7 +116,7 @@ fn releases_start_on_the_files_of_others_as_the_matrix_says() {
     let dir = tempfile::tempdir().unwrap();
     let snapshot = lived_in("3.7", dir.path(), 73);
     let server = Server::single("3.6", &dir.path().join("restored"));
-    let refused = restore(&snapshot, &server, "token", Version::parse("3.6"));
+    let refused = restore(&snapshot, &server, "token", MinorVersion::parse("3.6"));
     assert!(matches!(refused, Err(RestoreError::Version { .. })));
     assert!(!server.data_dir.exists());
     // And this is why: the server itself gives up.

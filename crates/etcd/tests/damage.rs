@@ -9,9 +9,10 @@ use std::path::Path;
 use golden::{ALL, COMPACTED, restore};
 use quorate_etcd::bbolt::{Db, Error, Walk};
 use quorate_etcd::compact::Compact;
+use quorate_etcd::data_dir::DataDir;
 use quorate_etcd::events::Cut;
 use quorate_etcd::mvcc::{Revision, StoredKey, StoredValue};
-use quorate_etcd::restore::{CompactAt, Restored};
+use quorate_etcd::restore::CompactAt;
 use quorate_etcd::snapshot::DigestPolicy;
 use quorate_etcd::validate::{self, Tier};
 use sha2::{Digest, Sha256};
@@ -82,7 +83,7 @@ fn no_flip_in_a_database_loses_or_invents_a_revision_unnoticed() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().join("data");
         restore(&golden.write_to(dir.path()), &data_dir, |restore| restore.rewrite = true).unwrap();
-        let database = Restored::database_path(&data_dir);
+        let database = DataDir::new(&data_dir).db();
         let sound = std::fs::read(&database).unwrap();
         let before = changes(&database).unwrap();
         for at in (0..sound.len()).step_by(STRIDE / 2) {

@@ -6,25 +6,19 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use quorate_etcd::events::{Contiguous, Cut, Event, EventError, EventKind, EventStream};
-use quorate_etcd::foreign::{DeltaStream, ForeignError};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use quorate_etcd::events::{ChangeEvent, Contiguous, Cut, EventError, EventKind, EventStream};
+use quorate_etcd::foreign::{Base, DeltaStream, ForeignError};
 use sha2::{Digest, Sha256};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/foreign/testdata");
 
 fn json(revision: i64, key: &str) -> String {
-    let key = key_base64(key);
+    let key = BASE64_STANDARD.encode(key);
     format!(
         r#"{{"etcdEvent":{{"kv":{{"key":"{key}","create_revision":{revision},"mod_revision":{revision},"version":1}}}},"time":"2024-01-01T00:00:{:02}Z"}}"#,
         revision % 60
     )
-}
-
-/// Keys of three letters need no padding.
-fn key_base64(key: &str) -> String {
-    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits = key.bytes().fold(0_u32, |bits, byte| bits << 8 | u32::from(byte));
-    [18, 12, 6, 0].iter().map(|shift| char::from(alphabet[(bits >> shift & 63) as usize])).collect()
 }
 
 fn content(elements: &[String]) -> Vec<u8> {
@@ -42,9 +36,8 @@ fn simple(dir: &Path, start: i64, last: i64) {
     write(dir, start, last, &(start..=last).map(|revision| json(revision, "abc")).collect::<Vec<_>>());
 }
 
-fn read(dir: &Path, base: i64, cut: Cut) -> Result<Vec<Event>, EventError> {
-    let wanted = if let Cut::Revision(revision) = cut { Some(revision) } else { None };
-    let stream = DeltaStream::open(dir, base, wanted).map_err(EventError::source_error)?;
+fn read(dir: &Path, base: i64, cut: Cut) -> Result<Vec<ChangeEvent>, EventError> {
+    let stream = DeltaStream::open(dir, Base::at(base), cut).map_err(EventError::source_error)?;
     let mut stream = Contiguous::new(stream, base, cut);
     let mut events = Vec::new();
     while stream.advance()? {
@@ -108,10 +101,13 @@ fn a_missing_file_is_named_before_anything_is_read() {
     let dir = tempfile::tempdir().unwrap();
     simple(dir.path(), 2, 5);
     simple(dir.path(), 8, 9);
-    let error = DeltaStream::open(dir.path(), 1, None).unwrap_err();
+    let error = DeltaStream::open(dir.path(), Base::at(1), Cut::End).unwrap_err();
     assert!(matches!(error, ForeignError::MissingFile { missing_from: 6, missing_to: 7, .. }), "{error}");
     assert_eq!(revisions(dir.path(), 1, Cut::Revision(4)).unwrap(), [2, 3, 4]);
-    assert!(matches!(DeltaStream::open(dir.path(), 0, None), Err(ForeignError::MissingFile { missing_to: 1, .. })));
+    assert!(matches!(
+        DeltaStream::open(dir.path(), Base::at(0), Cut::End),
+        Err(ForeignError::MissingFile { missing_to: 1, .. })
+    ));
 }
 
 #[test]
@@ -128,7 +124,7 @@ fn a_revision_split_between_two_files_is_refused() {
     write(dir.path(), 2, 3, &[json(2, "abc"), json(3, "abc")]);
     write(dir.path(), 3, 4, &[json(3, "xyz"), json(4, "abc")]);
     let error = revisions(dir.path(), 1, Cut::End).unwrap_err();
-    assert!(matches!(foreign(&error), ForeignError::Straddle { revision: 3, .. }), "{error:?}");
+    assert!(matches!(foreign(&error), ForeignError::SplitRevision { revision: 3, .. }), "{error:?}");
 }
 
 #[test]
@@ -139,7 +135,7 @@ fn half_a_revision_in_a_file_of_its_own_is_refused() {
     write(dir.path(), 4, 5, &[json(4, "abc"), json(5, "abc")]);
     for cut in [Cut::End, Cut::Revision(3), Cut::Revision(4)] {
         let error = revisions(dir.path(), 1, cut).unwrap_err();
-        assert!(matches!(foreign(&error), ForeignError::Straddle { revision: 3, .. }), "{cut:?}: {error:?}");
+        assert!(matches!(foreign(&error), ForeignError::SplitRevision { revision: 3, .. }), "{cut:?}: {error:?}");
     }
     // A base at that revision has both halves.
     assert_eq!(revisions(dir.path(), 3, Cut::End).unwrap(), [4, 5]);
@@ -151,7 +147,7 @@ fn the_last_revision_wanted_is_taken_whole_or_refused() {
     write(dir.path(), 2, 3, &[json(2, "abc"), json(3, "abc")]);
     write(dir.path(), 3, 4, &[json(3, "xyz"), json(4, "abc")]);
     let error = revisions(dir.path(), 1, Cut::Revision(3)).unwrap_err();
-    assert!(matches!(foreign(&error), ForeignError::Straddle { revision: 3, .. }), "{error:?}");
+    assert!(matches!(foreign(&error), ForeignError::SplitRevision { revision: 3, .. }), "{error:?}");
     assert_eq!(revisions(dir.path(), 1, Cut::Revision(2)).unwrap(), [2]);
 }
 
@@ -185,6 +181,36 @@ fn a_cut_still_verifies_the_digest_of_what_was_used() {
         let error = revisions(dir.path(), 1, cut).unwrap_err();
         assert!(matches!(foreign(&error), ForeignError::Digest { .. }), "{error:?}");
     }
+}
+
+#[test]
+fn a_base_is_taken_for_a_moment_only_if_something_shows_that_it_is_as_old() {
+    let dir = tempfile::tempdir().unwrap();
+    simple(dir.path(), 2, 4);
+    simple(dir.path(), 5, 9);
+    let second = |second: i64| format!("2024-01-01T00:00:{second:02}Z").parse().unwrap();
+    let open = |revision, taken: Option<i64>, moment| {
+        let opened =
+            DeltaStream::open(dir.path(), Base { revision, taken: taken.map(second) }, Cut::Time(second(moment)));
+        assert!(matches!(opened, Ok(_) | Err(ForeignError::BaseAge { .. })));
+        opened.is_ok()
+    };
+    assert!(open(4, None, 5), "the event after it is as old");
+    assert!(open(4, None, 4), "its last event is as old");
+    assert!(!open(4, None, 3));
+    assert!(open(4, Some(3), 3), "it was taken then");
+    assert!(!open(20, None, 59), "nothing tells its age");
+    assert!(open(20, Some(30), 59));
+}
+
+#[test]
+fn a_base_in_the_middle_of_a_file_is_dated_by_the_events_it_shares_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    simple(dir.path(), 2, 9);
+    let moment = |second| Cut::Time(format!("2024-01-01T00:00:0{second}Z").parse().unwrap());
+    assert_eq!(revisions(dir.path(), 4, moment(5)).unwrap(), [5]);
+    let error = revisions(dir.path(), 4, moment(3)).unwrap_err();
+    assert!(matches!(error, EventError::BaseTooNew { base: 4, revision: 4, .. }), "{error:?}");
 }
 
 #[test]
@@ -236,6 +262,9 @@ fn events_larger_than_a_chunk_and_files_of_many_chunks_are_read() {
 fn a_directory_without_deltas_says_so() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("Full-00000000-00000009-1.gz"), b"x").unwrap();
-    assert!(matches!(DeltaStream::open(dir.path(), 1, None), Err(ForeignError::NoDeltas { .. })));
-    assert!(matches!(DeltaStream::open(&dir.path().join("absent"), 1, None), Err(ForeignError::Io { .. })));
+    assert!(matches!(DeltaStream::open(dir.path(), Base::at(1), Cut::End), Err(ForeignError::NoDeltas { .. })));
+    assert!(matches!(
+        DeltaStream::open(&dir.path().join("absent"), Base::at(1), Cut::End),
+        Err(ForeignError::Io { .. })
+    ));
 }

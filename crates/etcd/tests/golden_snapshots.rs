@@ -7,12 +7,14 @@ use std::path::Path;
 
 use golden::{ALL, COMPACTED, REVISION, restore};
 use quorate_etcd::compact::{Compact, CompactError, Compacted};
-use quorate_etcd::events::{Cut, Event, EventStream, Events};
+use quorate_etcd::data_dir::DataDir;
+use quorate_etcd::events::{ChangeEvent, Cut, EventStream, Events};
 use quorate_etcd::hash::{HashKv, hash_kv, status_hash};
 use quorate_etcd::history::{History, HistoryError};
-use quorate_etcd::restore::{CompactAt, Mode, PartError, RestoreError, Restored};
-use quorate_etcd::schema::{Schema, Version};
+use quorate_etcd::restore::{CompactAt, Mode, RestoreError};
+use quorate_etcd::schema::{MinorVersion, Schema};
 use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
+use quorate_etcd::staging::StagingError;
 use quorate_etcd::validate::{self, Findings, Tier};
 
 fn compact(snapshot: &Path, output: &Path) -> Result<Compacted, CompactError> {
@@ -52,7 +54,7 @@ fn every_mode_restores_the_same_contents() {
             let data_dir = dir.path().join(name);
             let restored = restore(&path, &data_dir, |restore| restore.rewrite = rewrite).unwrap();
             assert_eq!((restored.revision, restored.mode), (REVISION, mode));
-            let database = Restored::database_path(&data_dir);
+            let database = DataDir::new(&data_dir).db();
             assert_eq!(hash_of(&database, Cut::End, None).hash, golden.head, "{} {name}", golden.version);
             let (findings, facts) = validate::data_dir(&data_dir, Tier::Full).unwrap();
             assert_eq!(findings, Findings::default(), "{} {name}", golden.version);
@@ -71,7 +73,7 @@ fn compaction_during_restore_keeps_what_is_alive() {
     let path = ALL[1].write_to(dir.path());
     let data_dir = dir.path().join("compacted");
     restore(&path, &data_dir, |restore| restore.compact = Some(CompactAt::Head)).unwrap();
-    let database = Restored::database_path(&data_dir);
+    let database = DataDir::new(&data_dir).db();
     assert_eq!(hash_of(&database, Cut::End, None), hash_of(&path, Cut::End, Some(REVISION)));
     let snapshot = Snapshot::open(&database).unwrap();
     assert_eq!(snapshot.schema.compact_revision(), Some(REVISION));
@@ -120,13 +122,13 @@ fn a_file_of_a_newer_release_is_refused_for_an_older_one() {
     let dir = tempfile::tempdir().unwrap();
     let newest = ALL[2].write_to(dir.path());
     let data_dir = dir.path().join("restored");
-    let target = |minor| Some(Version::new(3, minor));
+    let target = |minor| Some(MinorVersion::new(3, minor));
     let refused = restore(&newest, &data_dir, |restore| restore.target_version = target(6)).unwrap_err();
     assert!(matches!(refused, RestoreError::Version { .. }), "{refused}");
     assert!(!data_dir.exists());
     let older = ALL[1].write_to(dir.path());
     restore(&older, &data_dir, |restore| restore.target_version = target(5)).unwrap();
-    let db = quorate_etcd::bbolt::Db::open(&Restored::database_path(&data_dir)).unwrap();
+    let db = quorate_etcd::bbolt::Db::open(&DataDir::new(&data_dir).db()).unwrap();
     let schema = Schema::read(&db).unwrap();
     assert_eq!((schema.storage_version, schema.cluster_version), (None, None), "3.5 decides its version anew");
 }
@@ -139,10 +141,10 @@ fn an_existing_directory_is_never_touched() {
     std::fs::create_dir(&data_dir).unwrap();
     // Empty is fine: it may be the mount point of a new volume.
     restore(&path, &data_dir, |_| {}).unwrap();
-    let database = std::fs::read(Restored::database_path(&data_dir)).unwrap();
+    let database = std::fs::read(DataDir::new(&data_dir).db()).unwrap();
     let refused = restore(&path, &data_dir, |_| {}).unwrap_err();
-    assert!(matches!(refused, RestoreError::Directory(PartError::NotEmpty { .. })), "{refused}");
-    assert_eq!(std::fs::read(Restored::database_path(&data_dir)).unwrap(), database);
+    assert!(matches!(refused, RestoreError::Staging(StagingError::NotEmpty { .. })), "{refused}");
+    assert_eq!(std::fs::read(DataDir::new(&data_dir).db()).unwrap(), database);
     let file = dir.path().join("a file");
     std::fs::write(&file, "precious").unwrap();
     assert!(restore(&path, &file, |_| {}).is_err());
@@ -157,7 +159,7 @@ fn what_a_killed_restore_left_is_cleared_by_the_next() {
     std::fs::create_dir_all(&leftover).unwrap();
     std::fs::write(leftover.join("db"), "half a database").unwrap();
     let unmarked = restore(&path, &dir.path().join("data"), |_| {}).unwrap_err();
-    assert!(matches!(unmarked, RestoreError::Directory(PartError::Foreign { .. })), "{unmarked}");
+    assert!(matches!(unmarked, RestoreError::Staging(StagingError::Foreign { .. })), "{unmarked}");
     assert_eq!(std::fs::read_to_string(leftover.join("db")).unwrap(), "half a database");
     std::fs::write(dir.path().join("data.part").join(".quorate-part"), "").unwrap();
     restore(&path, &dir.path().join("data"), |_| {}).unwrap();
@@ -174,7 +176,7 @@ fn compaction_never_writes_over_a_file_of_somebody_else() {
     let (output, other) = (dir.path().join("small.db"), dir.path().join("small.db.part"));
     std::fs::write(&other, "precious").unwrap();
     let refused = compact(&path, &output).unwrap_err();
-    assert!(matches!(refused, CompactError::Directory(PartError::Foreign { .. })), "{refused}");
+    assert!(matches!(refused, CompactError::Staging(StagingError::Foreign { .. })), "{refused}");
     assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
     std::fs::remove_file(&other).unwrap();
     compact(&path, &output).unwrap();
@@ -206,12 +208,12 @@ fn files_and_directories_are_private() {
 fn a_lost_event_is_noticed_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let path = ALL[1].write_to(dir.path());
-    let put = |revision: i64| Event {
+    let put = |revision: i64| ChangeEvent {
         key: b"k".to_vec(),
         create_revision: 39,
         mod_revision: revision,
         version: revision - 38,
-        ..Event::default()
+        ..ChangeEvent::default()
     };
     let snapshot = Snapshot::open(&path).unwrap();
     let mut complete = Events::new((39..50).map(put).collect());

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use quorate_etcd::bbolt::{Output, TreeWriter};
 use quorate_etcd::compact::Compact;
+use quorate_etcd::data_dir::DataDir;
 use quorate_etcd::events::Cut;
 use quorate_etcd::hash::{HashKv, hash_kv};
 use quorate_etcd::history::History;
 use quorate_etcd::membership::InitialCluster;
 use quorate_etcd::mvcc::{Revision, StoredValue};
-use quorate_etcd::restore::{CompactAt, Restore, Restored, reseed};
+use quorate_etcd::restore::{CompactAt, Restore, reseed};
 use quorate_etcd::schema::{BUCKETS, KEY};
 use quorate_etcd::snapshot::{DigestPolicy, Snapshot, digest_of};
 use quorate_etcd::validate::{self, Findings, Tier};
@@ -75,7 +76,7 @@ fn database(action: &str, output: &Path) -> PathBuf {
         return output.to_owned();
     }
     assert_eq!(validate::data_dir(output, Tier::Full).unwrap().0, Findings::default());
-    Restored::database_path(output)
+    DataDir::new(output).db()
 }
 
 fn hash(database: &Path) -> HashKv {

@@ -9,12 +9,13 @@ use std::path::Path;
 use golden::{ALL, REVISION};
 use proptest::prelude::*;
 use quorate_etcd::compact::Compact;
-use quorate_etcd::events::{Cut, Event, EventKind, EventStream, Events};
+use quorate_etcd::data_dir::DataDir;
+use quorate_etcd::events::{ChangeEvent, Cut, EventKind, EventStream, Events};
 use quorate_etcd::hash::{HashKv, hash_kv};
 use quorate_etcd::history::{History, HistoryError};
 use quorate_etcd::keys::live_keys;
 use quorate_etcd::membership::InitialCluster;
-use quorate_etcd::restore::{CompactAt, Restore, Restored};
+use quorate_etcd::restore::{CompactAt, Restore};
 use quorate_etcd::snapshot::{DigestPolicy, Snapshot};
 use quorate_etcd::validate::{self, Tier};
 
@@ -28,7 +29,7 @@ fn transactions() -> impl Strategy<Value = Vec<BTreeMap<u8, Option<Vec<u8>>>>> {
 }
 
 /// What a server would send for these transactions, and what would then be alive.
-fn play(transactions: &[BTreeMap<u8, Option<Vec<u8>>>], mut live: Live) -> (Vec<Event>, Live) {
+fn play(transactions: &[BTreeMap<u8, Option<Vec<u8>>>], mut live: Live) -> (Vec<ChangeEvent>, Live) {
     let (mut events, mut revision) = (Vec::new(), REVISION);
     for transaction in transactions {
         let mut changed = false;
@@ -40,15 +41,15 @@ fn play(transactions: &[BTreeMap<u8, Option<Vec<u8>>>], mut live: Live) -> (Vec<
                     let version = before.map_or(1, |(_, version, _)| version + 1);
                     live.insert(key.clone(), (created, version, value.clone()));
                     let value = value.clone();
-                    Event { key, value, create_revision: created, version, ..Event::default() }
+                    ChangeEvent { key, value, create_revision: created, version, ..ChangeEvent::default() }
                 }
                 (None, Some(_)) => {
                     live.remove(&key);
-                    Event { key, kind: EventKind::Delete, ..Event::default() }
+                    ChangeEvent { key, kind: EventKind::Delete, ..ChangeEvent::default() }
                 }
                 (None, None) => continue,
             };
-            events.push(Event { mod_revision: revision + 1, ..event });
+            events.push(ChangeEvent { mod_revision: revision + 1, ..event });
             changed = true;
         }
         revision += i64::from(changed);
@@ -56,7 +57,7 @@ fn play(transactions: &[BTreeMap<u8, Option<Vec<u8>>>], mut live: Live) -> (Vec<
     (events, live)
 }
 
-fn with_history<T>(database: &Path, events: &[Event], cut: Cut, look: impl FnOnce(&History<'_>) -> T) -> T {
+fn with_history<T>(database: &Path, events: &[ChangeEvent], cut: Cut, look: impl FnOnce(&History<'_>) -> T) -> T {
     let snapshot = Snapshot::open(database).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let mut events = Events::new(events.to_vec());
@@ -64,7 +65,7 @@ fn with_history<T>(database: &Path, events: &[Event], cut: Cut, look: impl FnOnc
     look(&History::new(&snapshot, stream, cut, scratch.path()).unwrap())
 }
 
-fn alive(database: &Path, events: &[Event]) -> Live {
+fn alive(database: &Path, events: &[ChangeEvent]) -> Live {
     with_history(database, events, Cut::End, |history| {
         let mut live = Live::new();
         live_keys(history, |value| -> Result<(), HistoryError> {
@@ -76,11 +77,11 @@ fn alive(database: &Path, events: &[Event]) -> Live {
     })
 }
 
-fn hash(database: &Path, events: &[Event], cut: Cut, compact: Option<i64>) -> HashKv {
+fn hash(database: &Path, events: &[ChangeEvent], cut: Cut, compact: Option<i64>) -> HashKv {
     with_history(database, events, cut, |history| hash_kv(history, compact).unwrap())
 }
 
-fn restored(dir: &Path, snapshot: &Path, events: &[Event], change: impl FnOnce(&mut Restore<'_>)) -> HashKv {
+fn restored(dir: &Path, snapshot: &Path, events: &[ChangeEvent], change: impl FnOnce(&mut Restore<'_>)) -> HashKv {
     let url = "http://localhost:2380".to_owned();
     let cluster = InitialCluster::parse(&format!("default={url}"), "token").unwrap();
     let member = cluster.own_member("default", &[url]).unwrap();
@@ -90,7 +91,7 @@ fn restored(dir: &Path, snapshot: &Path, events: &[Event], change: impl FnOnce(&
     restore.run(Some(&mut Events::new(events.to_vec()))).unwrap();
     let (findings, _) = validate::data_dir(&data_dir, Tier::Full).unwrap();
     assert!(findings.list.is_empty(), "{findings:?}");
-    let hash = hash(&Restored::database_path(&data_dir), &[], Cut::End, None);
+    let hash = hash(&DataDir::new(&data_dir).db(), &[], Cut::End, None);
     std::fs::remove_dir_all(data_dir).unwrap();
     hash
 }

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use etcd_process::{Server, VERSIONS, copy_dir};
 use gateway::{Gateway, base64};
-use quorate_etcd::restore::{Restored, reseed};
+use quorate_etcd::data_dir::DataDir;
+use quorate_etcd::restore::reseed;
 use quorate_etcd::schema::Schema;
-use quorate_etcd::validate::{self, DirFacts, Findings, Kind, Severity, Tier};
+use quorate_etcd::validate::{self, DirFacts, FindingKind, Findings, Severity, Tier};
 use serde_json::json;
 use workload::Workload;
 
@@ -20,7 +21,7 @@ fn check(dir: &Path) -> (Findings, DirFacts) {
     validate::data_dir(dir, Tier::Full).unwrap()
 }
 
-fn kinds(dir: &Path) -> Vec<Kind> {
+fn kinds(dir: &Path) -> Vec<FindingKind> {
     check(dir).0.list.into_iter().map(|finding| finding.kind).collect()
 }
 
@@ -91,14 +92,14 @@ fn a_log_that_ends_before_the_database_is_found_and_a_reseed_makes_the_member_wr
     for version in VERSIONS {
         let dir = tempfile::tempdir().unwrap();
         let server = log_behind_database(version, dir.path());
-        assert!(kinds(&server.data_dir).contains(&Kind::IndexAheadOfLog), "{version}");
-        let db = quorate_etcd::bbolt::Db::open(&Restored::database_path(&server.data_dir)).unwrap();
+        assert!(kinds(&server.data_dir).contains(&FindingKind::IndexAheadOfLog), "{version}");
+        let db = quorate_etcd::bbolt::Db::open(&DataDir::new(&server.data_dir).db()).unwrap();
         let before = Schema::read(&db).unwrap();
 
         let reseeded = reseed(&server.data_dir).unwrap();
         assert_eq!(reseeded.revision, before.revision(), "{version}");
         assert_eq!(reseeded.member_id, before.members[0].id, "{version}");
-        assert!(Restored::database_path(&server.data_dir).exists() && reseeded.replaced.exists());
+        assert!(DataDir::new(&server.data_dir).db().exists() && reseeded.replaced.exists());
         assert!(check(&server.data_dir).0.list.is_empty(), "{version}: {:?}", check(&server.data_dir));
 
         let running = server.start();
@@ -133,33 +134,35 @@ fn each_kind_of_damage_has_its_name() {
         bytes[at] ^= 0x10;
         fs::write(path, bytes).unwrap();
     };
-    let database = |dir: &Path| Restored::database_path(dir);
+    let database = |dir: &Path| DataDir::new(dir).db();
     assert_eq!(
         damaged("no wal", &|dir| fs::remove_dir_all(dir.join("member").join("wal")).unwrap()),
-        [Kind::LayoutIncomplete]
+        [FindingKind::LayoutIncomplete]
     );
-    assert!(damaged("no db", &|dir| fs::remove_file(database(dir)).unwrap()).contains(&Kind::LayoutIncomplete));
-    assert!(damaged("torn meta", &|dir| flip(&database(dir), 40)).contains(&Kind::MetaTorn));
+    assert!(damaged("no db", &|dir| fs::remove_file(database(dir)).unwrap()).contains(&FindingKind::LayoutIncomplete));
+    assert!(damaged("torn meta", &|dir| flip(&database(dir), 40)).contains(&FindingKind::MetaTorn));
     assert!(
         damaged("both metas", &|dir| {
             flip(&database(dir), 40);
             flip(&database(dir), 4096 + 40);
         })
-        .contains(&Kind::DatabaseUnreadable)
+        .contains(&FindingKind::DatabaseUnreadable)
     );
     assert!(
         damaged("short db", &|dir| {
             fs::File::options().write(true).open(database(dir)).unwrap().set_len(20_000).unwrap();
         })
-        .contains(&Kind::DatabaseUnreadable)
+        .contains(&FindingKind::DatabaseUnreadable)
     );
-    assert!(damaged("log", &|dir| flip(&segments(dir)[0], 200)).contains(&Kind::LogDamaged));
+    assert!(damaged("log", &|dir| flip(&segments(dir)[0], 200)).contains(&FindingKind::LogDamaged));
     let snaps = |dir: &Path| -> Vec<PathBuf> {
         let paths = fs::read_dir(dir.join("member").join("snap")).unwrap().map(|entry| entry.unwrap().path());
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "snap")).collect()
     };
     assert!(!snaps(&server.data_dir).is_empty());
-    assert!(damaged("snaps", &|dir| snaps(dir).iter().for_each(|path| flip(path, 30))).contains(&Kind::SnapDamaged));
+    assert!(
+        damaged("snaps", &|dir| snaps(dir).iter().for_each(|path| flip(path, 30))).contains(&FindingKind::SnapDamaged)
+    );
     let removed = damaged("leaf", &|dir| {
         let db = quorate_etcd::bbolt::Db::open(&database(dir)).unwrap();
         let quorate_etcd::bbolt::BucketRoot::Page(root) = db.bucket(b"key").unwrap().unwrap().root else {
@@ -167,5 +170,5 @@ fn each_kind_of_damage_has_its_name() {
         };
         flip(&database(dir), usize::try_from(root).unwrap() * 4096 + 10);
     });
-    assert!(removed.contains(&Kind::PageDamaged), "{removed:?}");
+    assert!(removed.contains(&FindingKind::PageDamaged), "{removed:?}");
 }

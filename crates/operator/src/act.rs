@@ -8,13 +8,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
 use quorate_api::names::{VOLUMES_FINALIZER, labels};
-use quorate_api::{EtcdCluster, EtcdClusterStatus, EtcdMember};
-use quorate_core::{Action, Decision, Effect, Guard, Kind, Object, ObjectKey, Reason, is_as_wanted};
+use quorate_api::{EtcdCluster, EtcdMember};
+use quorate_core::action::MemberChange;
+use quorate_core::guard::Found;
+use quorate_core::node::Reach;
+use quorate_core::read::Endpoints;
+use quorate_core::view::PodFact;
+use quorate_core::{
+    Action, ApplyMode, ClusterIdentity, Decision, Effect, Guard, Kind, Object, ObjectKey, is_as_wanted,
+};
+use quorate_runtime::election::Claim;
 use serde_json::{Map, Value, json};
 
-use crate::election::Claim;
 use crate::error::Error;
-use crate::{guard, secrets};
+use crate::etcd::{EtcdClients, Target};
+use crate::writes::Writes;
+use crate::{nodes, secrets, unanswered};
 
 /// The client repeats a request for minutes while the API server is overloaded. A pass must not: its view grows old.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -24,6 +33,9 @@ const DEADLINE: Duration = Duration::from_secs(15);
 pub struct Actor<'a> {
     pub client: &'a Client,
     pub claim: &'a Claim,
+    pub etcd: &'a EtcdClients,
+    pub writes: &'a Writes,
+    pub identity: &'a ClusterIdentity,
     /// As it was viewed.
     pub cluster: &'a EtcdCluster,
 }
@@ -31,7 +43,7 @@ pub struct Actor<'a> {
 impl Actor<'_> {
     /// Writes the status, if it differs. Fails if the EtcdCluster has changed since it was viewed.
     pub async fn write_status(&self, decision: &Decision) -> Result<bool, Error> {
-        if is_written(self.cluster, &decision.status) {
+        if !decision.status_changed {
             return Ok(false);
         }
         self.claim.check()?;
@@ -39,9 +51,8 @@ impl Actor<'_> {
         changed.status = Some(decision.status.clone());
         changed.metadata.managed_fields = None;
         let params = PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..PostParams::default() };
-        let name = self.cluster.name_any();
         let clusters = self.clusters();
-        let write = clusters.replace_status(&name, &params, &changed);
+        let write = clusters.replace_status(self.identity.name(), &params, &changed);
         within("write the status of the EtcdCluster", write).await?;
         Ok(true)
     }
@@ -52,7 +63,7 @@ impl Actor<'_> {
         for action in actions {
             let result = match self.claim.check() {
                 Ok(()) => self.take_one(action).await,
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             };
             if let Err(error) = result {
                 return (done, Err(error));
@@ -65,23 +76,21 @@ impl Actor<'_> {
 
     async fn take_one(&self, action: &Action) -> Result<(), Error> {
         match &action.effect {
-            Effect::Apply { object, guard } => self.apply(object, guard, action.reason).await,
+            Effect::Apply { object, how, guard } => self.apply(object, *how, guard).await,
             Effect::Delete { key, guard } => {
                 let api =
-                    Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace(), &resource(key.kind));
-                self.delete(&api, &key.name, guard, &action.target()).await
+                    Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace(), &resource(key.kind));
+                self.delete(&api, &key.name, guard, None, &action.target()).await
             }
             Effect::RestartPod { name, guard } => {
-                let api = Api::<Pod>::namespaced(self.client.clone(), &self.namespace());
-                let target = action.target();
-                let Some(pod) = within(&format!("read {target}"), api.get_opt(name)).await? else { return Ok(()) };
-                if !guard::holds_for_pod(guard, &pod) {
-                    return Err(Error::Outdated { what: target });
-                }
-                self.delete_found(&api, name, pod.metadata, &target).await
+                self.remove_pod(name, guard, DeleteParams::background(), &action.target()).await
+            }
+            // Its kubelet would be asked whether it has ended, and there is none.
+            Effect::RemovePod { name, guard } => {
+                self.remove_pod(name, guard, DeleteParams::background().grace_period(0), &action.target()).await
             }
             Effect::SetServing { pod, uid, serving } => {
-                let api = Api::<Pod>::namespaced(self.client.clone(), &self.namespace());
+                let api = Api::<Pod>::namespaced(self.client.clone(), self.namespace());
                 // The identifier is a precondition: a pod that was made anew meanwhile stays as it is.
                 let patch = Patch::Merge(json!({
                     "metadata": { "uid": uid, "labels": { labels::SERVING: serving.to_string() } },
@@ -98,11 +107,19 @@ impl Actor<'_> {
                 }
             }
             Effect::DeleteClaim { name, guard } => {
-                let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace());
-                self.delete(&api, name, guard, &action.target()).await
+                let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), self.namespace());
+                let reach = if guard.needs_reach() {
+                    Some(nodes::reach(self.client, self.namespace(), name).await?)
+                } else {
+                    None
+                };
+                self.delete(&api, name, guard, reach.as_ref(), &action.target()).await
+            }
+            Effect::ChangeMembers { change, via, guard } => {
+                self.change_members(change, via, guard, &action.target()).await
             }
             Effect::IssueCertificate(request) => {
-                let issue = secrets::issue(self.client, self.cluster, request, Timestamp::now());
+                let issue = secrets::issue(self.client, self.identity, self.cluster, request, Timestamp::now());
                 let what = format!("issue {}", request.secret);
                 tokio::time::timeout(DEADLINE, issue).await.unwrap_or(Err(Error::Deadline { what, limit: DEADLINE }))
             }
@@ -111,17 +128,33 @@ impl Actor<'_> {
         }
     }
 
+    /// Deletes a pod, if the guard holds for it and for its node.
+    async fn remove_pod(&self, name: &str, guard: &Guard, params: DeleteParams, target: &str) -> Result<(), Error> {
+        let api = Api::<Pod>::namespaced(self.client.clone(), self.namespace());
+        let Some(pod) = within(&format!("read {target}"), api.get_opt(name)).await? else { return Ok(()) };
+        let fact = PodFact::from(&pod);
+        let node = match guard {
+            Guard::NodeGone { node, .. } => Some(nodes::fact(self.client, node).await?),
+            _ => None,
+        };
+        let found = Found { target: Some(&pod.metadata), pod: Some(&fact), node, ..Found::default() };
+        if !guard.holds(found) {
+            return Err(Error::Outdated { what: target.to_owned() });
+        }
+        self.delete_found(&api, name, pod.metadata, params, target).await
+    }
+
     /// Server-side apply. An object that was absent is not forced: if somebody else made one of this name in the
     /// meantime, theirs stays as it is.
-    async fn apply(&self, object: &Object, guard: &Guard, reason: Reason) -> Result<(), Error> {
+    async fn apply(&self, object: &Object, how: ApplyMode, guard: &Guard) -> Result<(), Error> {
         let ObjectKey { kind, name } = object.key();
         let what = format!("apply {kind:?} {name}");
-        if guard::needs_cluster(guard) && !guard::holds(guard, self.fresh_cluster().await?.as_ref(), None) {
+        if guard.needs_cluster() && !self.holds_for(guard, kind, &name).await? {
             return Err(Error::Outdated { what });
         }
         let params = PatchParams::apply(labels::MANAGER);
-        let params = if reason == Reason::ObjectMissing { params } else { params.force() };
-        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace(), &resource(kind));
+        let params = if how == ApplyMode::Create { params } else { params.force() };
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace(), &resource(kind));
         let patch = Patch::Apply(object);
         match within(&what, api.patch(&name, &params, &patch)).await {
             Err(Error::Api { source: kube::Error::Api(status), .. })
@@ -131,42 +164,85 @@ impl Actor<'_> {
                 within(&what, api.patch(&name, &PatchParams::default(), &only_ours)).await?;
                 within(&what, api.patch(&name, &params, &patch)).await.map(|_| ())
             }
-            Ok(applied) if reason == Reason::ObjectChanged => remove_additions(&api, object, &applied, &what).await,
+            Ok(applied) if how == ApplyMode::PutRight => remove_additions(&api, object, &applied, &what).await,
             result => result.map(|_| ()),
         }
     }
 
     /// Deletes exactly the object that a live read just showed, and only if the guard holds for it.
-    async fn delete<K>(&self, api: &Api<K>, name: &str, guard: &Guard, target: &str) -> Result<(), Error>
+    async fn delete<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        guard: &Guard,
+        reach: Option<&Reach>,
+        target: &str,
+    ) -> Result<(), Error>
     where
         K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
         let Some(found) = within(&format!("read {target}"), api.get_metadata_opt(name)).await? else {
             return Ok(());
         };
-        let cluster = if guard::needs_cluster(guard) { self.fresh_cluster().await? } else { None };
-        if !guard::holds(guard, cluster.as_ref(), Some(&found.metadata)) {
+        let cluster = if guard.needs_cluster() { self.fresh_cluster().await? } else { None };
+        let seen = Found { cluster: cluster.as_ref(), target: Some(&found.metadata), reach, ..Found::default() };
+        if !guard.holds(seen) {
             return Err(Error::Outdated { what: target.to_owned() });
         }
-        self.delete_found(api, name, found.metadata, target).await
+        self.delete_found(api, name, found.metadata, DeleteParams::background(), target).await
     }
 
-    async fn delete_found<K>(&self, api: &Api<K>, name: &str, found: ObjectMeta, target: &str) -> Result<(), Error>
+    async fn delete_found<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        found: ObjectMeta,
+        params: DeleteParams,
+        target: &str,
+    ) -> Result<(), Error>
     where
         K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
         let ObjectMeta { uid, resource_version, .. } = found;
-        let params =
-            DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::background() };
+        let params = DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..params };
         match within(&format!("delete {target}"), api.delete(name, &params)).await {
             Err(Error::Api { source: kube::Error::Api(status), .. }) if status.code == 404 => Ok(()),
             result => result.map(|_| ()),
         }
     }
 
+    /// Asks etcd once, whatever comes of it: if the answer is lost, the next pass asks who the members are.
+    async fn change_members(
+        &self,
+        change: &MemberChange,
+        via: &Endpoints,
+        guard: &Guard,
+        target: &str,
+    ) -> Result<(), Error> {
+        let cluster = self.fresh_cluster().await?;
+        let confirmed = match self.etcd.confirm(self.client, &Target::new(self.identity, via)).await {
+            Err(Error::NoMemberAnswered { failures }) => {
+                let what = format!("confirm who is a member, for {target}");
+                return Err(match unanswered::forbidden(&failures) {
+                    Some(said) => Error::NotAllowed { what, cause: said.to_owned() },
+                    // There was a quorum a moment ago.
+                    None => Error::NotYet { what, cause: unanswered::listed(&failures) },
+                });
+            }
+            answer => answer?,
+        };
+        let found = Found { cluster: cluster.as_ref(), members: Some(&confirmed.list), ..Found::default() };
+        if !guard.holds(found) {
+            return Err(Error::Outdated { what: target.to_owned() });
+        }
+        // Asking took its time, and etcd knows no preconditions.
+        self.claim.check()?;
+        self.writes.around(verb(change), "etcd members", confirmed.change(change)).await
+    }
+
     async fn change_finalizer(&self, wanted: bool) -> Result<(), Error> {
         let Some(cluster) = self.fresh_cluster().await? else { return Ok(()) };
-        if cluster.uid() != self.cluster.uid() {
+        if !self.identity.is(&cluster.metadata) {
             return Err(Error::Outdated { what: "EtcdCluster".to_owned() });
         }
         let mut finalizers = cluster.finalizers().to_vec();
@@ -183,29 +259,49 @@ impl Actor<'_> {
             "metadata": { "resourceVersion": cluster.resource_version(), "finalizers": finalizers },
         }));
         let params = PatchParams { field_manager: Some(labels::MANAGER.to_owned()), ..PatchParams::default() };
-        let (name, clusters) = (self.cluster.name_any(), self.clusters());
-        within("change the finalizers of the EtcdCluster", clusters.patch_metadata(&name, &params, &patch)).await?;
+        let clusters = self.clusters();
+        let change = clusters.patch_metadata(self.identity.name(), &params, &patch);
+        within("change the finalizers of the EtcdCluster", change).await?;
         Ok(())
     }
 
     async fn fresh_cluster(&self) -> Result<Option<EtcdCluster>, Error> {
-        let (name, clusters) = (self.cluster.name_any(), self.clusters());
-        within("read the EtcdCluster", clusters.get_opt(&name)).await
+        within("read the EtcdCluster", self.clusters().get_opt(self.identity.name())).await
+    }
+
+    /// The member is read only if the EtcdCluster alone does not speak for it.
+    async fn holds_for(&self, guard: &Guard, kind: Kind, name: &str) -> Result<bool, Error> {
+        let cluster = self.fresh_cluster().await?;
+        let found = Found { cluster: cluster.as_ref(), ..Found::default() };
+        if guard.holds(found) || kind != Kind::EtcdMember {
+            return Ok(guard.holds(found));
+        }
+        let member = self.fresh_member(name).await?;
+        Ok(guard.holds(Found { member: member.as_ref(), ..found }))
+    }
+
+    async fn fresh_member(&self, name: &str) -> Result<Option<EtcdMember>, Error> {
+        let members = Api::<EtcdMember>::namespaced(self.client.clone(), self.namespace());
+        within(&format!("read EtcdMember {name}"), members.get_opt(name)).await
     }
 
     fn clusters(&self) -> Api<EtcdCluster> {
-        Api::namespaced(self.client.clone(), &self.namespace())
+        Api::namespaced(self.client.clone(), self.namespace())
     }
 
-    fn namespace(&self) -> String {
-        self.cluster.namespace().unwrap_or_default()
+    fn namespace(&self) -> &str {
+        self.identity.namespace()
     }
 }
 
-/// Whether the EtcdCluster has this status already, as it is written: times lose their fractions on the way.
-pub fn is_written(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> bool {
-    let as_written = |status: &EtcdClusterStatus| serde_json::to_value(status).ok();
-    cluster.status.as_ref().is_some_and(|before| before == status || as_written(before) == as_written(status))
+fn verb(change: &MemberChange) -> &'static str {
+    match change {
+        MemberChange::AddLearner { .. } => "add",
+        MemberChange::Promote { .. } => "promote",
+        MemberChange::Remove { .. } => "remove",
+        MemberChange::MoveLeader { .. } => "move leader",
+        MemberChange::DisarmCorrupt { .. } => "disarm",
+    }
 }
 
 /// Apply leaves alone what others have added to a list whose items have keys: containers, volumes, variables, ports. A
@@ -235,7 +331,7 @@ fn whole_lists(wanted: &Object, applied: &DynamicObject) -> Option<Value> {
 
 /// Removes the tickets that somebody else has put beside ours. Apply leaves them where they are, and two are not valid.
 fn only_this_ticket(member: &Object) -> Value {
-    let mut tickets: Map<String, Value> = ["bootstrap", "join", "restore", "resume", "hold"]
+    let mut tickets: Map<String, Value> = ["bootstrap", "join", "restore", "recover", "resume", "hold", "fence"]
         .map(|kind| (kind.to_owned(), Value::Null))
         .into_iter()
         .collect();

@@ -14,11 +14,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use quorate_api::names::labels;
 use quorate_api::{EtcdCluster, EtcdMember};
+use quorate_core::Object;
 use quorate_core::view::PodFact;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -86,10 +88,91 @@ impl Caches {
         (caches, wakes)
     }
 
+    /// Stores that nobody fills but the writers that come with them.
+    pub fn unwatched() -> (Self, CacheWriters) {
+        let (clusters, _) = reflector::store();
+        let (claims, _) = reflector::store();
+        let (pods, pod_writer) = reflector::store();
+        let (service_accounts, service_account_writer) = reflector::store();
+        let (roles, role_writer) = reflector::store();
+        let (role_bindings, role_binding_writer) = reflector::store();
+        let (services, service_writer) = reflector::store();
+        let (leases, lease_writer) = reflector::store();
+        let (members, member_writer) = reflector::store();
+        let (stateful_sets, stateful_set_writer) = reflector::store();
+        let (budgets, budget_writer) = reflector::store();
+        let (_, unfilled) = watch::channel(0);
+        let (renewals, news) = (Renewals::default(), News::default());
+        let caches = Self {
+            clusters,
+            service_accounts,
+            roles,
+            role_bindings,
+            services,
+            leases,
+            renewals,
+            news,
+            members,
+            stateful_sets,
+            budgets,
+            pods,
+            claims,
+            unfilled,
+        };
+        let writers = CacheWriters {
+            service_accounts: service_account_writer,
+            roles: role_writer,
+            role_bindings: role_binding_writer,
+            services: service_writer,
+            leases: lease_writer,
+            members: member_writer,
+            stateful_sets: stateful_set_writer,
+            budgets: budget_writer,
+            pods: pod_writer,
+        };
+        (caches, writers)
+    }
+
     /// Waits until every store has been filled once. Absence means nothing before.
     pub async fn filled(&self) -> Result<(), Error> {
         let mut unfilled = self.unfilled.clone();
         unfilled.wait_for(|stores| *stores == 0).await.map(drop).map_err(|_| Error::WatchesEnded)
+    }
+}
+
+/// Fills stores by hand.
+#[expect(missing_debug_implementations, reason = "a writer has none")]
+pub struct CacheWriters {
+    service_accounts: Writer<ServiceAccount>,
+    roles: Writer<Role>,
+    role_bindings: Writer<RoleBinding>,
+    services: Writer<Service>,
+    leases: Writer<Lease>,
+    members: Writer<DeserializeGuard<EtcdMember>>,
+    stateful_sets: Writer<StatefulSet>,
+    budgets: Writer<PodDisruptionBudget>,
+    pods: Writer<Pod>,
+}
+
+impl CacheWriters {
+    pub fn insert_pod(&mut self, pod: Pod) {
+        self.pods.apply_watcher_event(&watcher::Event::Apply(pod));
+    }
+
+    pub fn insert(&mut self, object: Object) {
+        use watcher::Event::Apply;
+        match object {
+            Object::ServiceAccount(object) => self.service_accounts.apply_watcher_event(&Apply(object.into_inner())),
+            Object::Role(object) => self.roles.apply_watcher_event(&Apply(object.into_inner())),
+            Object::RoleBinding(object) => self.role_bindings.apply_watcher_event(&Apply(object.into_inner())),
+            Object::Service(object) => self.services.apply_watcher_event(&Apply(object.into_inner())),
+            Object::Lease(object) => self.leases.apply_watcher_event(&Apply(object.into_inner())),
+            Object::EtcdMember(object) => {
+                self.members.apply_watcher_event(&Apply(DeserializeGuard(Ok(object.into_inner()))));
+            }
+            Object::StatefulSet(object) => self.stateful_sets.apply_watcher_event(&Apply(object.into_inner())),
+            Object::PodDisruptionBudget(object) => self.budgets.apply_watcher_event(&Apply(object.into_inner())),
+        }
     }
 }
 

@@ -6,26 +6,32 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::{self, Action as Requeue};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{applier, watcher};
-use kube::{Api, Client, ResourceExt};
 use quorate_api::EtcdCluster;
 use quorate_core::view::Platform;
-use quorate_core::{Decision, View, decide};
+use quorate_core::{ClusterIdentity, Decision, Effect, View, decide};
+use quorate_runtime::election::Claim;
+use quorate_runtime::error::chain;
 
-use crate::act::{Actor, is_written, within};
+use crate::act::Actor;
 use crate::caches::{Caches, GuardedCluster, Wakes};
-use crate::election::Claim;
-use crate::error::{Error, chain};
+use crate::error::Error;
+use crate::etcd::EtcdClients;
 use crate::events::Events;
+use crate::hashing::Hashing;
 use crate::malformed;
 use crate::metrics::{ErrorLabels, Metrics, OutcomeLabels, ReasonLabels};
-use crate::observe;
+use crate::nodes::Nodes;
+use crate::observe::{self, Sources, Whereabouts};
+use crate::refusals::Refusals;
 use crate::rest::Resting;
 use crate::secrets::Certificates;
 use crate::wake::ClusterRef;
+use crate::writes::Writes;
 
 const CONCURRENCY: u16 = 16;
 /// Gathers the events of one change, and lets our own writes come back before the next pass.
@@ -50,9 +56,22 @@ pub struct Operator {
     pub claim: Claim,
     pub events: Events,
     pub metrics: Metrics,
+    writes: Writes,
     certificates: Certificates,
+    etcd: Arc<EtcdClients>,
+    hashing: Hashing,
+    nodes: Nodes,
+    refusals: Refusals,
     resting: Resting,
-    failures: Mutex<HashMap<ObjectRef<GuardedCluster>, u32>>,
+    failures: Mutex<HashMap<ObjectRef<GuardedCluster>, Failures>>,
+}
+
+/// Passes of a cluster that have failed in a row.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    /// When a member falls silent unless it renews its Lease. Clients are led away from it however badly the rest goes.
+    silence: Option<Duration>,
 }
 
 impl Operator {
@@ -62,10 +81,24 @@ impl Operator {
         platform: Platform,
         claim: Claim,
         events: Events,
-        metrics: Metrics,
+        writes: Writes,
     ) -> Self {
-        let (certificates, resting, failures) = (Certificates::default(), Resting::default(), Mutex::default());
-        Self { client, caches, platform, claim, events, metrics, certificates, resting, failures }
+        Self {
+            client,
+            caches,
+            platform,
+            claim,
+            events,
+            metrics: writes.metrics.clone(),
+            writes,
+            certificates: Certificates::default(),
+            etcd: Arc::default(),
+            hashing: Hashing::default(),
+            nodes: Nodes::default(),
+            refusals: Refusals::default(),
+            resting: Resting::default(),
+            failures: Mutex::default(),
+        }
     }
 
     /// Works until `stop`, and then finishes the passes that have begun.
@@ -84,7 +117,18 @@ impl Operator {
         passes.for_each(|result| async move { log(&result) }).await;
     }
 
-    fn lock_failures(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<GuardedCluster>, u32>> {
+    fn sources(&self) -> Sources<'_> {
+        Sources {
+            client: &self.client,
+            renewals: &self.caches.renewals,
+            certificates: &self.certificates,
+            etcd: &self.etcd,
+            hashing: &self.hashing,
+            nodes: &self.nodes,
+        }
+    }
+
+    fn lock_failures(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<GuardedCluster>, Failures>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,18 +158,28 @@ fn log(result: &Outcome) {
     }
 }
 
+/// What a pass has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    Settled,
+    Acted,
+    /// etcd does not take a change yet.
+    Waiting,
+}
+
 async fn pass(object: Arc<GuardedCluster>, operator: Arc<Operator>) -> Result<Requeue, Error> {
     let started = tokio::time::Instant::now();
     let result = match &object.0 {
         Ok(cluster) => in_time(Box::pin(reconcile(cluster, &operator))).await,
         Err(InvalidObject { error, metadata }) => malformed::report(&operator.client, &operator.claim, metadata, error)
             .await
-            .map(|changed| (changed, LAST_RETRY)),
+            .map(|changed| (if changed { Came::Acted } else { Came::Settled }, LAST_RETRY)),
     };
     operator.metrics.reconcile_seconds.observe(started.elapsed().as_secs_f64());
     let outcome = match &result {
-        Ok((false, _)) => "settled",
-        Ok((true, _)) => "acted",
+        Ok((Came::Settled, _)) => "settled",
+        Ok((Came::Acted, _)) => "acted",
+        Ok((Came::Waiting, _)) => "waiting",
         Err(_) => "failed",
     };
     operator.metrics.reconciles.get_or_create(&OutcomeLabels { outcome }).inc();
@@ -147,62 +201,73 @@ async fn in_time<T>(pass: impl Future<Output = Result<T, Error>>) -> Result<T, E
     tokio::time::timeout(LONGEST_PASS, pass).await.unwrap_or(Err(late))
 }
 
-/// Returns whether anything was written, and when to look again.
-async fn reconcile(cluster: &EtcdCluster, operator: &Operator) -> Result<(bool, Duration), Error> {
+/// Returns what it has come to, and when to look again.
+async fn reconcile(cluster: &EtcdCluster, operator: &Operator) -> Result<(Came, Duration), Error> {
     operator.caches.filled().await?;
-    let itself = ClusterRef { namespace: cluster.namespace().unwrap_or_default(), name: cluster.name_any() };
+    let identity = ClusterIdentity::of(&cluster.metadata)?;
+    let itself = ClusterRef { namespace: identity.namespace().to_owned(), name: identity.name().to_owned() };
     // Counted before anything is read: what is told meanwhile is news.
     let news = operator.caches.news.count(&itself);
     if let Some(left) = operator.resting.left(&itself, news, &operator.caches.renewals, Timestamp::now()) {
-        return Ok((false, wait(left)));
+        return Ok((Came::Settled, wait(left)));
     }
     operator.resting.end(&itself);
     // Most wakes change nothing. That can be told from the caches alone: whatever they have not heard of yet will wake
     // us again.
-    let (view, decision) = look(cluster.clone(), operator).await?;
-    if is_settled(&view, &decision) {
-        operator.resting.begin(itself, news, &decision, LONGEST_REST, Timestamp::now());
-        return Ok((false, wait(decision.requeue)));
-    }
-    let api = Api::<EtcdCluster>::namespaced(operator.client.clone(), &cluster.namespace().unwrap_or_default());
-    let live = within("read the EtcdCluster", api.get_opt(&cluster.name_any())).await?;
-    let Some(live) = live else {
-        operator.certificates.forget(&itself.namespace, &itself.name);
-        operator.caches.news.forget(&itself);
-        return Ok((false, LAST_RETRY));
+    let mut view = observe::cached(&operator.caches, cluster.clone(), operator.platform.clone())?;
+    operator.certificates.add_remembered(&mut view);
+    view.refusal = operator.refusals.last(identity.uid());
+    let decision = loop {
+        let decision = decide(&view, Timestamp::now());
+        if decision.reads.is_empty() {
+            break decision;
+        }
+        if observe::read(&operator.sources(), &mut view, &decision.reads).await? == Whereabouts::Gone {
+            operator.certificates.forget(&itself.namespace, &itself.name);
+            operator.caches.news.forget(&itself);
+            operator.refusals.forget(identity.uid());
+            return Ok((Came::Settled, LAST_RETRY));
+        }
     };
-    let (mut view, _) = look(live, operator).await?;
-    observe::add_unlabelled(&operator.client, &mut view).await?;
-    let mut decision = decide(&view, Timestamp::now());
-    let doubtful = observe::doubtful(&view, &decision);
-    if !doubtful.is_empty() {
-        observe::confirm(&operator.client, &operator.caches.renewals, &mut view, &doubtful).await?;
-        decision = decide(&view, Timestamp::now());
+    if decision.is_settled() {
+        operator.refusals.forget(identity.uid());
+        operator.resting.begin(itself, news, &decision, LONGEST_REST, Timestamp::now());
+        return Ok((Came::Settled, wait(decision.requeue)));
     }
-    if is_settled(&view, &decision) {
-        return Ok((false, wait(decision.requeue)));
+    let result = act(&view, &decision, operator).await;
+    operator.refusals.note(identity.uid(), &result);
+    let came = came_of(result, &view.identity);
+    if came.is_err() {
+        let silence = (decision.requeue < decision.rest).then(|| wait(decision.requeue));
+        let cluster = ObjectRef::new(identity.name()).within(identity.namespace());
+        operator.lock_failures().entry(cluster).or_default().silence = silence;
     }
-    act(&view, &decision, operator).await?;
-    Ok((true, wait(decision.requeue)))
+    Ok((came?, wait(decision.requeue)))
 }
 
-async fn look(cluster: EtcdCluster, operator: &Operator) -> Result<(View, Decision), Error> {
-    let mut view = observe::cached(&operator.caches, cluster, operator.platform.clone());
-    operator.certificates.add_to(&operator.client, &mut view).await?;
-    let decision = decide(&view, Timestamp::now());
-    Ok((view, decision))
-}
-
-fn is_settled(view: &View, decision: &Decision) -> bool {
-    decision.actions.is_empty() && is_written(&view.cluster, &decision.status)
+/// That etcd does not take a change yet is no failure: the core has said when to try again.
+fn came_of(result: Result<(), Error>, cluster: &ClusterIdentity) -> Result<Came, Error> {
+    match result {
+        Ok(()) => Ok(Came::Acted),
+        Err(error @ Error::NotYet { .. }) => {
+            tracing::info!(cluster = cluster.name(), namespace = cluster.namespace(), error = chain(&error), "waiting");
+            Ok(Came::Waiting)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 async fn act(view: &View, decision: &Decision, operator: &Operator) -> Result<(), Error> {
-    let actor = Actor { client: &operator.client, claim: &operator.claim, cluster: &view.cluster };
+    let Operator { client, claim, etcd, writes, .. } = operator;
+    let actor = Actor { client, claim, etcd, writes, identity: &view.identity, cluster: &view.cluster };
     if actor.write_status(decision).await? {
         operator.events.changed(&view.cluster, &decision.events);
     }
     let (done, result) = actor.take(&decision.actions).await;
+    if decision.actions.iter().any(|action| matches!(action.effect, Effect::IssueCertificate(_))) {
+        // What was known about them is old now, and would have them issued once more.
+        operator.certificates.forget(view.identity.namespace(), view.identity.name());
+    }
     for action in &done {
         operator.metrics.actions.get_or_create(&ReasonLabels { reason: action.reason.as_str() }).inc();
     }
@@ -221,10 +286,10 @@ fn after_error(object: Arc<GuardedCluster>, error: &Error, operator: Arc<Operato
         return Requeue::requeue(AFTER_CONFLICT);
     }
     let mut failures = operator.lock_failures();
-    let count = failures.entry(ObjectRef::from_obj(&*object)).or_insert(0);
-    let delay = retry_delay(*count);
-    *count = count.saturating_add(1);
-    Requeue::requeue(delay)
+    let known = failures.entry(ObjectRef::from_obj(&*object)).or_default();
+    let delay = retry_delay(known.count);
+    known.count = known.count.saturating_add(1);
+    Requeue::requeue(known.silence.take().map_or(delay, |silence| silence.min(delay)))
 }
 
 fn retry_delay(failures: u32) -> Duration {
@@ -246,6 +311,19 @@ mod tests {
         let result = in_time(std::future::pending::<Result<(), Error>>()).await;
         assert!(matches!(result, Err(Error::Deadline { .. })), "{result:?}");
         assert!(!result.unwrap_err().is_expected(), "with a growing pause");
+    }
+
+    #[test]
+    fn a_change_that_etcd_does_not_take_yet_is_no_failure_and_a_missing_right_is_one() {
+        let mut cluster = EtcdCluster::new("etcd", quorate_api::EtcdClusterSpec::default());
+        cluster.metadata.namespace = Some("default".to_owned());
+        cluster.metadata.uid = Some("uid".to_owned());
+        let identity = ClusterIdentity::of(&cluster.metadata).unwrap();
+        let (what, cause) = ("give etcd-1 a vote".to_owned(), "it is behind".to_owned());
+        let behind = Error::NotYet { what: what.clone(), cause: cause.clone() };
+        assert_eq!(came_of(Err(behind), &identity).unwrap(), Came::Waiting);
+        let forbidden = came_of(Err(Error::NotAllowed { what, cause }), &identity).unwrap_err();
+        assert!(!forbidden.is_expected() && forbidden.kind() == "etcd-forbidden", "{forbidden}");
     }
 
     #[test]

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use quorate_core::identity::IncompleteIdentity;
+use quorate_runtime::election::NotLeading;
+
 use crate::pki::PkiError;
+use crate::unanswered::{self, Unanswered};
 
 /// Why a pass ended early. The next one starts from what is then true.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +29,21 @@ pub enum Error {
         #[source]
         source: PkiError,
     },
-    #[error("this replica no longer leads and must not act")]
-    NotLeading,
+    #[error("no member of the cluster has listed its members: {}", unanswered::listed(failures))]
+    NoMemberAnswered { failures: Vec<Unanswered> },
+    #[error("etcd does not yet {what}: {cause}")]
+    NotYet { what: String, cause: String },
+    #[error(
+        "etcd does not let the operator {what}: {cause}; authentication is enabled, and the operator's certificate speaks for \
+         the user operator: `etcdctl user add operator --no-password` and `etcdctl user grant-role operator root` let it"
+    )]
+    NotAllowed { what: String, cause: String },
+    #[error("etcd refuses to {what}: {cause}; it is tried again, and `etcdctl member list` shows what is in the way")]
+    ChangeRefused { what: String, cause: String },
+    #[error(transparent)]
+    Identity(#[from] IncompleteIdentity),
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
     #[error("the pass was aborted")]
     PassDied,
     #[error("the watches have ended")]
@@ -58,7 +75,11 @@ impl Error {
             Self::Outdated { .. } => "outdated",
             Self::SecretTaken { .. } => "secret-taken",
             Self::Pki { .. } => "pki",
-            Self::NotLeading => "not-leading",
+            Self::NoMemberAnswered { .. } | Self::ChangeRefused { .. } => "etcd",
+            Self::NotYet { .. } => "not-yet",
+            Self::NotAllowed { .. } => "etcd-forbidden",
+            Self::Identity(_) => "identity",
+            Self::NotLeading(_) => "not-leading",
             Self::PassDied => "aborted",
             Self::WatchesEnded => "watches-ended",
         }
@@ -66,23 +87,6 @@ impl Error {
 
     /// Whether it is part of normal work: somebody else was faster.
     pub fn is_expected(&self) -> bool {
-        matches!(self, Self::Outdated { .. } | Self::NotLeading)
+        matches!(self, Self::Outdated { .. } | Self::NotLeading(_))
     }
-}
-
-/// An error with its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        // Its own text says everything three times.
-        if let Some(kube::Error::Api(status)) = cause.downcast_ref() {
-            text.push_str(&status.message);
-            break;
-        }
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -11,9 +11,8 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use quorate_api::EtcdCluster;
 use quorate_core::{Action, Reason, Severity};
+use quorate_runtime::error::chain;
 use tokio::sync::mpsc;
-
-use crate::error::chain;
 
 const QUEUE: usize = 256;
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -107,6 +106,8 @@ fn shortened(text: &str, bytes: usize) -> String {
 mod tests {
     use super::*;
     use quorate_core::Effect;
+    use quorate_core::action::MemberChange;
+    use quorate_core::read::Endpoints;
 
     fn action(reason: Reason, name: &str) -> Action {
         let guard = quorate_core::Guard::None;
@@ -121,6 +122,25 @@ mod tests {
         assert_eq!(events.len(), 2);
         assert!(events[0].note.as_deref().unwrap().starts_with("Pod a, Pod c: "), "{:?}", events[0].note);
         assert_eq!(events[1].type_, EventType::Warning);
+    }
+
+    #[test]
+    fn each_change_of_members_is_told_once_and_names_the_member() {
+        let change = |reason: Reason, change: MemberChange| {
+            let via = Endpoints { members: Vec::new(), client_port: 2379, encrypted: true };
+            Action { reason, effect: Effect::ChangeMembers { change, via, guard: quorate_core::Guard::None } }
+        };
+        let (from, to, to_id) = ("db-2".to_owned(), "db-0".to_owned(), "a".to_owned());
+        let moved = change(Reason::LeaderMoved, MemberChange::MoveLeader { from, to, to_id });
+        let (member, id) = ("db-2".to_owned(), "c".to_owned());
+        let removed = change(Reason::MemberRemoved, MemberChange::Remove { member, id });
+        let told = of_actions(&[&moved, &removed]).into_iter().map(|event| (event.reason, event.note, event.action));
+        let target = "etcd member db-2".to_owned();
+        let once = [Reason::MemberRemoved, Reason::LeaderMoved].map(|reason| {
+            let note = format!("{target}: {}", reason.sentence());
+            (reason.as_str().to_owned(), Some(note), target.clone())
+        });
+        assert_eq!(told.collect::<Vec<_>>(), once);
     }
 
     #[test]

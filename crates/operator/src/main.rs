@@ -3,16 +3,14 @@
 use anyhow::Context;
 use clap::Parser;
 use quorate_operator::options::Options;
-use quorate_operator::{run, telemetry};
+use quorate_operator::run;
+use quorate_runtime::{telemetry, tls};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // Before anything else could choose another.
-    let installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let provider = tls::install_provider();
     let options = Options::parse();
-    telemetry::start(&options).context("cannot start logging")?;
-    if installed.is_err() {
-        anyhow::bail!("another cryptographic provider is installed already");
-    }
+    telemetry::start(&options.telemetry).context("cannot start logging")?;
+    provider?;
     run::run(options).await
 }

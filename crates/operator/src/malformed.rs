@@ -9,9 +9,9 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use quorate_api::EtcdCluster;
 use quorate_api::names::labels;
+use quorate_runtime::election::Claim;
 use serde_json::{Value, json};
 
-use crate::election::Claim;
 use crate::error::Error;
 
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -69,7 +69,8 @@ mod tests {
         };
         conditions::set(&mut ready, verdict, now);
         let first = status(Some(&json!({ "conditions": ready })), Some(2), "replicas is a word", now).unwrap();
-        assert_eq!(first["conditions"].as_array().map(Vec::len), Some(2));
+        let types = first["conditions"].as_array().unwrap().iter().map(|condition| &condition["type"]);
+        assert_eq!(types.collect::<Vec<_>>(), ["Ready", "Degraded", "Stalled"]);
         assert_eq!(first["phase"], "Invalid");
         assert_eq!(status(Some(&first), Some(2), "replicas is a word", now), None);
         assert!(status(Some(&first), Some(3), "replicas is a word", now).is_some());

@@ -1,8 +1,9 @@
-//! The one manifest that installs everything: definitions, rights, the admission policy, and the operator itself.
+//! The manifest that installs the operator: its rights, the admission policies, and itself.
+//!
+//! The definitions of the custom resources are apart, in `config/crd`: whoever deletes a definition deletes every object of
+//! its kind, and removing an operator must not remove its clusters.
 
-use quorate_api::crds;
-
-/// In the order in which they are applied: the namespace before what lives in it, the policy before any agent.
+/// In the order in which they are applied: the namespace before what lives in it, the policies before any agent.
 const PARTS: [&str; 4] = [
     include_str!("../../../config/operator/namespace.yaml"),
     include_str!("../../../config/operator/access.yaml"),
@@ -11,17 +12,8 @@ const PARTS: [&str; 4] = [
 ];
 
 /// `config/install.yaml`.
-pub fn install() -> Result<String, serde_saphyr::SerializeError> {
-    let [namespace, rest @ ..] = PARTS;
-    let mut text = String::from("# Generated: cargo run -p quorate-operator --example install config/install.yaml\n");
-    text.push_str(namespace);
-    for crd in crds::all() {
-        text.push_str("---\n");
-        text.push_str(&serde_saphyr::to_string(&crd)?);
-    }
-    for part in rest {
-        text.push_str("---\n");
-        text.push_str(part);
-    }
-    Ok(text)
+pub fn install() -> String {
+    let head = "# Generated: cargo run -p quorate-operator --example install config/install.yaml\n\
+                # Apply config/crd first. To remove it, see \"Uninstall\" in docs/clusters.md.\n";
+    format!("{head}{}", PARTS.join("---\n"))
 }

@@ -35,7 +35,7 @@ pub struct ReasonLabels {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    /// Passes: `settled` had nothing to do, `acted` did something, `failed` ended early.
+    /// Passes: `settled` had nothing to do, `acted` did something, `waiting` was put off by etcd, `failed` ended early.
     pub reconciles: Family<OutcomeLabels, Counter<u64, AtomicU64>>,
     pub reconcile_seconds: Histogram,
     pub writes: Family<WriteLabels, Counter<u64, AtomicU64>>,

@@ -1,6 +1,6 @@
-//! What is, as the core wants to see it.
+//! What is, as the core wants to see it: first from the caches, then what it asks for, live.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
@@ -11,76 +11,84 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
-use quorate_api::names::{self, labels};
-use quorate_api::status::{MemberHealth, MemberStatus};
+use quorate_api::names;
 use quorate_api::{EtcdCluster, EtcdMember};
+use quorate_core::hashes::HashAnswer;
+use quorate_core::membership::ListAnswer;
+use quorate_core::read::Endpoints;
 use quorate_core::view::{ClaimFact, Platform, PodFact};
-use quorate_core::{Decision, Effect, Kind, Object, ObjectKey, Reason, View};
+use quorate_core::{Kind, Object, ObjectKey, Read, View};
+use quorate_runtime::error::chain;
 use serde::de::DeserializeOwned;
 
 use crate::act::within;
 use crate::caches::Caches;
 use crate::error::Error;
+use crate::etcd::{EtcdClients, Target};
+use crate::hashing::Hashing;
+use crate::nodes::Nodes;
 use crate::renewals::{Renewals, Source};
+use crate::secrets::Certificates;
+use crate::unanswered;
 
-/// Most members that a cluster can have; a spec that asks for more is not followed anyway.
-const MOST_MEMBERS: i32 = 7;
-
-/// Everything with the cluster's label, from the caches. Certificates are not among it.
-pub fn cached(caches: &Caches, cluster: EtcdCluster, platform: Platform) -> View {
-    let namespace = cluster.namespace().unwrap_or_default();
-    let name = cluster.name_any();
-    let mut view = View::new(cluster, platform);
-    for member in labelled(&caches.members, &namespace, &name) {
-        insert_member(&mut view, member);
+/// What the caches have under the names of a cluster. Each is looked up, so the cost does not grow with the fleet.
+pub fn cached(caches: &Caches, cluster: EtcdCluster, platform: Platform) -> Result<View, Error> {
+    let mut view = View::new(cluster, platform)?;
+    let (namespace, name) = (view.identity.namespace().to_owned(), view.identity.name().to_owned());
+    let account = names::member_account(&name);
+    insert(&mut view, get(&caches.service_accounts, &namespace, &account));
+    insert(&mut view, get(&caches.roles, &namespace, &account));
+    for binding in [account, names::operator_binding(&name)] {
+        insert(&mut view, get(&caches.role_bindings, &namespace, &binding));
     }
-    insert_all(&mut view, labelled(&caches.service_accounts, &namespace, &name));
-    insert_all(&mut view, labelled(&caches.roles, &namespace, &name));
-    insert_all(&mut view, labelled(&caches.role_bindings, &namespace, &name));
-    insert_all(&mut view, labelled(&caches.services, &namespace, &name));
-    for lease in labelled(&caches.leases, &namespace, &name) {
-        view.heard.extend(caches.renewals.last(&lease).map(|heard| (lease.name_any(), heard)));
-        view.insert(lease);
+    for service in [names::peer_service(&name), names::client_service(&name)] {
+        insert(&mut view, get(&caches.services, &namespace, &service));
     }
-    insert_all(&mut view, labelled(&caches.stateful_sets, &namespace, &name));
-    insert_all(&mut view, labelled(&caches.budgets, &namespace, &name));
-    for pod in labelled(&caches.pods, &namespace, &name) {
-        // Others may carry the label; members have a number.
-        if names::ordinal_of(&name, &pod.name_any()).is_some() {
-            view.pods.insert(pod.name_any(), PodFact::from(&pod));
-        }
+    insert(&mut view, get(&caches.stateful_sets, &namespace, &names::stateful_set(&name)));
+    insert(&mut view, get(&caches.budgets, &namespace, &names::disruption_budget(&name)));
+    for ordinal in 0..names::MOST_MEMBERS {
+        insert_cached_member(caches, &mut view, &namespace, names::member(&name, ordinal));
     }
-    for claim in labelled(&caches.claims, &namespace, &name) {
-        let fact = ClaimFact {
-            uid: claim.uid().unwrap_or_default(),
-            terminating: claim.metadata.deletion_timestamp.is_some(),
-        };
-        view.claims.insert(claim.name_any(), fact);
-    }
-    view
+    Ok(view)
 }
 
-fn labelled<K>(store: &Store<K>, namespace: &str, cluster: &str) -> Vec<K>
+fn insert_cached_member(caches: &Caches, view: &mut View, namespace: &str, member: String) {
+    if let Some(lease) = get(&caches.leases, namespace, &member) {
+        view.heard.extend(caches.renewals.last(&lease).map(|heard| (member.clone(), heard)));
+        view.insert(lease);
+    }
+    if let Some(found) = get(&caches.members, namespace, &member) {
+        insert_member(view, found);
+    }
+    let claim = names::data_claim(&member);
+    if let Some(found) = get(&caches.claims, namespace, &claim) {
+        let uid = found.metadata.uid.unwrap_or_default();
+        let terminating = found.metadata.deletion_timestamp.is_some();
+        view.claims.insert(claim, ClaimFact { uid, terminating });
+    }
+    if let Some(pod) = get(&caches.pods, namespace, &member) {
+        view.pods.insert(member, PodFact::from(&pod));
+    }
+}
+
+fn get<K>(store: &Store<K>, namespace: &str, name: &str) -> Option<K>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    let belongs = |object: &K| {
-        object.meta().namespace.as_deref() == Some(namespace)
-            && object.labels().get(labels::CLUSTER).is_some_and(|label| label == cluster)
-    };
-    store.state_filter(belongs).iter().map(|object| (**object).clone()).collect()
+    store.get(&ObjectRef::new(name).within(namespace)).map(|object| (*object).clone())
 }
 
-fn insert_all<K: Into<Object>>(view: &mut View, objects: Vec<K>) {
-    for object in objects {
+fn insert<K: Into<Object>>(view: &mut View, object: Option<K>) {
+    if let Some(object) = object {
         view.insert(object);
     }
 }
 
-/// A member that cannot be read is there all the same.
+/// A member that cannot be read is there all the same, and takes the place of what could be read of it before.
 fn insert_member(view: &mut View, member: DeserializeGuard<EtcdMember>) {
+    forget_member(view, &member.name_any());
     match member.0 {
         Ok(member) => view.insert(member),
         Err(InvalidObject { error, metadata }) => {
@@ -89,45 +97,113 @@ fn insert_member(view: &mut View, member: DeserializeGuard<EtcdMember>) {
     }
 }
 
-/// Members of which the caches alone say that they are worse off than the status says, or are to be restarted. A watch
-/// that has died silently looks just like this.
-pub fn doubtful(view: &View, decision: &Decision) -> Vec<String> {
-    let before = view.cluster.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
-    let is_worse = |member: &&MemberStatus| {
-        let known = before.iter().find(|known| known.name == member.name);
-        member.status != MemberHealth::Ready && known.is_some_and(|known| known.status != member.status)
-    };
-    let worse = decision.status.members.iter().filter(is_worse).map(|member| member.name.clone());
-    // A pod that serves is stopped on the word of the others, so they are asked again as well.
-    let serves = |reason: Reason| reason == Reason::AccountRenewed;
-    let restarted = decision.actions.iter().flat_map(|action| match &action.effect {
-        Effect::RestartPod { .. } if serves(action.reason) => view.pods.keys().cloned().collect(),
-        Effect::RestartPod { name, .. } => vec![name.clone()],
-        _ => Vec::new(),
+fn forget_member(view: &mut View, name: &str) {
+    view.objects.remove(&ObjectKey::new(Kind::EtcdMember, name));
+    view.unreadable_members.remove(name);
+}
+
+/// Where live answers come from.
+#[expect(missing_debug_implementations, reason = "the Kubernetes client has none")]
+pub struct Sources<'a> {
+    pub client: &'a Client,
+    pub renewals: &'a Renewals,
+    pub certificates: &'a Certificates,
+    pub etcd: &'a Arc<EtcdClients>,
+    pub hashing: &'a Hashing,
+    pub nodes: &'a Nodes,
+}
+
+/// Whether there is still anything to decide about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    Here,
+    Gone,
+}
+
+/// Reads what a decision has asked for, and puts it into the view.
+pub async fn read(sources: &Sources<'_>, view: &mut View, reads: &[Read]) -> Result<Whereabouts, Error> {
+    // The newest EtcdCluster first: everything else is read after it.
+    if reads.contains(&Read::Cluster) && read_cluster(sources.client, view).await? == Whereabouts::Gone {
+        return Ok(Whereabouts::Gone);
+    }
+    let members = reads.iter().filter_map(|read| match read {
+        Read::Member(name) => Some(name.as_str()),
+        _ => None,
     });
-    worse.chain(restarted).collect::<BTreeSet<_>>().into_iter().collect()
+    let members = members.collect::<Vec<_>>();
+    read_members(sources, view, &members).await?;
+    let keys = reads.iter().filter_map(|read| match read {
+        Read::Object(key) => Some(key.clone()),
+        _ => None,
+    });
+    let keys = keys.collect::<Vec<_>>();
+    read_objects(sources.client, view, keys).await?;
+    for read in reads {
+        match read {
+            Read::Secrets => sources.certificates.add_to(sources.client, view).await?,
+            Read::MemberList(endpoints) => view.member_list = member_list(sources, view, endpoints).await,
+            Read::Hashes(endpoints) => view.hashes = hashes(sources, view, endpoints),
+            // On the heap: it is rarely needed, and every pass would be as large as it.
+            Read::Node(_) | Read::Reach(_) => Box::pin(read_node(sources, view, read)).await?,
+            Read::Cluster | Read::Member(_) | Read::Object(_) => {}
+        }
+        view.reads.insert(read.clone());
+    }
+    Ok(Whereabouts::Here)
+}
+
+/// An operator that may not ask goes on without an answer.
+async fn read_node(sources: &Sources<'_>, view: &mut View, read: &Read) -> Result<(), Error> {
+    let (client, namespace) = (sources.client, view.identity.namespace());
+    let is_answered = match read {
+        Read::Node(name) => {
+            let fact = sources.nodes.fact(client, name).await?;
+            view.nodes.extend(fact.map(|fact| (name.clone(), fact)));
+            fact.is_some()
+        }
+        Read::Reach(claim) => {
+            let reach = sources.nodes.reach(client, namespace, claim).await?;
+            let is_answered = reach.is_some();
+            view.reaches.extend(reach.map(|reach| (claim.clone(), reach)));
+            is_answered
+        }
+        _ => true,
+    };
+    view.nodes_refused |= !is_answered;
+    Ok(())
+}
+
+async fn read_cluster(client: &Client, view: &mut View) -> Result<Whereabouts, Error> {
+    let api = Api::<EtcdCluster>::namespaced(client.clone(), view.identity.namespace());
+    let Some(live) = within("read the EtcdCluster", api.get_opt(view.identity.name())).await? else {
+        return Ok(Whereabouts::Gone);
+    };
+    if !view.identity.is(&live.metadata) {
+        return Err(Error::Outdated { what: format!("EtcdCluster {}", view.identity.name()) });
+    }
+    view.cluster = live.into();
+    Ok(Whereabouts::Here)
 }
 
 /// Replaces what the caches say about the pods and Leases of some members by what is true now.
-pub async fn confirm(client: &Client, renewals: &Renewals, view: &mut View, members: &[String]) -> Result<(), Error> {
-    let namespace = view.cluster.namespace().unwrap_or_default();
-    let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
-    let leases = Api::<Lease>::namespaced(client.clone(), &namespace);
+async fn read_members(sources: &Sources<'_>, view: &mut View, members: &[&str]) -> Result<(), Error> {
+    let pods = Api::<Pod>::namespaced(sources.client.clone(), view.identity.namespace());
+    let leases = Api::<Lease>::namespaced(sources.client.clone(), view.identity.namespace());
     let (pods, leases) = (&pods, &leases);
-    let reads = members.iter().map(|name| async move {
+    let reads = members.iter().map(|&name| async move {
         let pod = within(&format!("read Pod {name}"), pods.get_opt(name)).await?;
         let lease = within(&format!("read Lease {name}"), leases.get_opt(name)).await?;
         Ok::<_, Error>((name, pod, lease))
     });
     for (name, pod, lease) in futures::future::try_join_all(reads).await? {
         match pod {
-            Some(pod) => drop(view.pods.insert(name.clone(), PodFact::from(&pod))),
+            Some(pod) => drop(view.pods.insert(name.to_owned(), PodFact::from(&pod))),
             None => drop(view.pods.remove(name)),
         }
         match lease {
             Some(lease) => {
-                let heard = renewals.saw(&lease, Source::Found, Timestamp::now());
-                view.heard.extend(heard.map(|heard| (name.clone(), heard)));
+                let heard = sources.renewals.saw(&lease, Source::Found, Timestamp::now());
+                view.heard.extend(heard.map(|heard| (name.to_owned(), heard)));
                 view.insert(lease);
             }
             None => drop(view.objects.remove(&ObjectKey::new(Kind::Lease, name))),
@@ -136,64 +212,76 @@ pub async fn confirm(client: &Client, renewals: &Renewals, view: &mut View, memb
     Ok(())
 }
 
-/// Adds objects that have a name the cluster needs and are not in the caches: others may own them, or a hand has removed
-/// their label, or our own write has not come back yet.
-pub async fn add_unlabelled(client: &Client, view: &mut View) -> Result<(), Error> {
-    let namespace = view.cluster.namespace().unwrap_or_default();
-    let missing = needed(view).into_iter().filter(|key| !view.objects.contains_key(key));
-    let (members, others): (Vec<_>, Vec<_>) = missing.partition(|key| key.kind == Kind::EtcdMember);
-    let members = members.into_iter().filter(|key| !view.unreadable_members.contains_key(&key.name));
-    let members = members.map(|key| read_member(client, &namespace, key));
-    let others = others.into_iter().map(|key| read(client, &namespace, key));
-    let (members, others) =
-        tokio::try_join!(futures::future::try_join_all(members), futures::future::try_join_all(others))?;
-    members.into_iter().flatten().for_each(|member| insert_member(view, member));
-    others.into_iter().flatten().for_each(|object| view.insert(object));
+/// Replaces what the caches say about some objects by what is true now. What is not there is not in the view either.
+async fn read_objects(client: &Client, view: &mut View, keys: Vec<ObjectKey>) -> Result<(), Error> {
+    let namespace = view.identity.namespace().to_owned();
+    let (members, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.kind == Kind::EtcdMember);
+    let live_members = members.iter().map(|key| read_member(client, &namespace, key));
+    let live_others = others.iter().map(|key| read_object(client, &namespace, key));
+    let (live_members, live_others) =
+        tokio::try_join!(futures::future::try_join_all(live_members), futures::future::try_join_all(live_others))?;
+    for (key, live) in members.iter().zip(live_members) {
+        match live {
+            Some(member) => insert_member(view, member),
+            None => forget_member(view, &key.name),
+        }
+    }
+    for (key, live) in others.iter().zip(live_others) {
+        match live {
+            Some(object) => view.insert(object),
+            None => drop(view.objects.remove(key)),
+        }
+    }
     Ok(())
+}
+
+async fn member_list(sources: &Sources<'_>, view: &View, endpoints: &Endpoints) -> ListAnswer {
+    match sources.etcd.member_list(sources.client, &Target::new(&view.identity, endpoints), true).await {
+        Ok(list) => list.into(),
+        Err(error) => {
+            let (namespace, cluster) = (view.identity.namespace(), view.identity.name());
+            tracing::warn!(namespace, cluster, error = chain(&error), "no quorum has said who its members are");
+            match error {
+                Error::NoMemberAnswered { failures } => unanswered::list_answer(&failures),
+                // Nobody was asked: the operator's own certificate could not be read. That says nothing about the members.
+                _ => ListAnswer::NotAsked,
+            }
+        }
+    }
+}
+
+fn hashes(sources: &Sources<'_>, view: &View, endpoints: &Endpoints) -> HashAnswer {
+    sources.hashing.ask(view.identity.uid(), || {
+        let (client, etcd) = (sources.client.clone(), Arc::clone(sources.etcd));
+        let (identity, endpoints) = (view.identity.clone(), endpoints.clone());
+        async move {
+            match etcd.hashes(&client, &Target::new(&identity, &endpoints)).await {
+                Ok(hashes) => unanswered::hash_answer(hashes),
+                Err(error) => HashAnswer::Failed(chain(&error)),
+            }
+        }
+    })
 }
 
 async fn read_member(
     client: &Client,
     namespace: &str,
-    key: ObjectKey,
+    key: &ObjectKey,
 ) -> Result<Option<DeserializeGuard<EtcdMember>>, Error> {
     let api = Api::<DeserializeGuard<EtcdMember>>::namespaced(client.clone(), namespace);
     within(&format!("read {key}"), api.get_opt(&key.name)).await
 }
 
-fn needed(view: &View) -> Vec<ObjectKey> {
-    let cluster = &view.cluster;
-    let name = cluster.name_any();
-    let account = names::member_account(&name);
-    let mut keys = vec![
-        ObjectKey::new(Kind::ServiceAccount, account.clone()),
-        ObjectKey::new(Kind::Role, account.clone()),
-        ObjectKey::new(Kind::RoleBinding, account),
-        ObjectKey::new(Kind::Service, names::peer_service(&name)),
-        ObjectKey::new(Kind::Service, names::client_service(&name)),
-        ObjectKey::new(Kind::StatefulSet, names::stateful_set(&name)),
-        ObjectKey::new(Kind::PodDisruptionBudget, names::disruption_budget(&name)),
-    ];
-    if view.platform.account.is_some() {
-        keys.push(ObjectKey::new(Kind::RoleBinding, names::operator_binding(&name)));
-    }
-    for ordinal in 0..cluster.spec.replicas.clamp(0, MOST_MEMBERS) {
-        keys.push(ObjectKey::new(Kind::Lease, names::member(&name, ordinal)));
-        keys.push(ObjectKey::new(Kind::EtcdMember, names::member(&name, ordinal)));
-    }
-    keys
-}
-
-async fn read(client: &Client, namespace: &str, key: ObjectKey) -> Result<Option<Object>, Error> {
+async fn read_object(client: &Client, namespace: &str, key: &ObjectKey) -> Result<Option<Object>, Error> {
     match key.kind {
-        Kind::ServiceAccount => read_as::<ServiceAccount>(client, namespace, &key).await,
-        Kind::Role => read_as::<Role>(client, namespace, &key).await,
-        Kind::RoleBinding => read_as::<RoleBinding>(client, namespace, &key).await,
-        Kind::Service => read_as::<Service>(client, namespace, &key).await,
-        Kind::Lease => read_as::<Lease>(client, namespace, &key).await,
-        Kind::EtcdMember => read_as::<EtcdMember>(client, namespace, &key).await,
-        Kind::StatefulSet => read_as::<StatefulSet>(client, namespace, &key).await,
-        Kind::PodDisruptionBudget => read_as::<PodDisruptionBudget>(client, namespace, &key).await,
+        Kind::ServiceAccount => read_as::<ServiceAccount>(client, namespace, key).await,
+        Kind::Role => read_as::<Role>(client, namespace, key).await,
+        Kind::RoleBinding => read_as::<RoleBinding>(client, namespace, key).await,
+        Kind::Service => read_as::<Service>(client, namespace, key).await,
+        Kind::Lease => read_as::<Lease>(client, namespace, key).await,
+        Kind::EtcdMember => read_as::<EtcdMember>(client, namespace, key).await,
+        Kind::StatefulSet => read_as::<StatefulSet>(client, namespace, key).await,
+        Kind::PodDisruptionBudget => read_as::<PodDisruptionBudget>(client, namespace, key).await,
     }
 }
 
@@ -218,7 +306,10 @@ mod tests {
 
     #[test]
     fn a_member_that_cannot_be_read_is_neither_absent_nor_the_end_of_the_pass() {
-        let mut view = View::new(EtcdCluster::new("etcd", EtcdClusterSpec::default()), Platform::default());
+        let mut cluster = EtcdCluster::new("etcd", EtcdClusterSpec::default());
+        cluster.metadata.namespace = Some("default".to_owned());
+        cluster.metadata.uid = Some("uid".to_owned());
+        let mut view = View::new(cluster, Platform::default()).unwrap();
         let of = |ticket: serde_json::Value| {
             let member = json!({
                 "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdMember", "metadata": { "name": "etcd-0" },
@@ -230,6 +321,8 @@ mod tests {
         assert!(view.member("etcd-0").is_none());
         assert!(view.unreadable_members["etcd-0"].contains("fly"), "{:?}", view.unreadable_members);
         insert_member(&mut view, of(json!({ "resume": { "epoch": 1 } })));
-        assert!(view.member("etcd-0").is_some());
+        assert!(view.member("etcd-0").is_some() && view.unreadable_members.is_empty());
+        insert_member(&mut view, of(json!({ "fly": {} })));
+        assert!(view.member("etcd-0").is_none(), "what it said before does not count any more");
     }
 }

@@ -1,8 +1,11 @@
 //! What the operator is told at its start.
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use quorate_api::defaults;
 use quorate_core::view::{Account, Platform};
+use quorate_runtime::telemetry;
+
+use crate::cluster_domain;
 
 /// Runs etcd clusters on Kubernetes.
 #[derive(Clone, Debug, Parser)]
@@ -20,9 +23,9 @@ pub struct Options {
     #[arg(long, env = "QUORATE_ETCD_REPOSITORY", default_value = defaults::IMAGE_REPOSITORY)]
     pub etcd_repository: String,
 
-    /// DNS domain of the Kubernetes cluster.
-    #[arg(long, env = "QUORATE_CLUSTER_DOMAIN", default_value = "cluster.local")]
-    pub cluster_domain: String,
+    /// DNS domain of the Kubernetes cluster. Default: as in the search path of the operator's pod.
+    #[arg(long, env = "QUORATE_CLUSTER_DOMAIN", value_parser = cluster_domain::parse)]
+    pub cluster_domain: Option<String>,
 
     /// Account that the operator runs as, `NAMESPACE/NAME`. It then gets the right to read Secrets where an
     /// EtcdCluster is, by a RoleBinding beside it. Without this the operator must have that right already.
@@ -41,24 +44,12 @@ pub struct Options {
     #[arg(long, env = "QUORATE_IDENTITY")]
     pub identity: Option<String>,
 
-    /// Default: text on a terminal, json elsewhere.
-    #[arg(long, env = "QUORATE_LOG_FORMAT")]
-    pub log_format: Option<LogFormat>,
-
-    /// What to log, for example `info,quorate_operator=debug`.
-    #[arg(long, env = "QUORATE_LOG", default_value = "info")]
-    pub log: String,
+    #[command(flatten)]
+    pub telemetry: telemetry::Options,
 
     /// Port of /healthz, /readyz and /metrics.
     #[arg(long, env = "QUORATE_HTTP_PORT", default_value_t = 8080)]
     pub http_port: u16,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Json,
-    Text,
 }
 
 impl Options {
@@ -71,11 +62,14 @@ impl Options {
         if named.is_empty() { vec![None] } else { named.into_iter().map(|name| Some(name.to_owned())).collect() }
     }
 
-    pub fn platform(&self) -> Platform {
+    /// With the pod's own resolv.conf, if it could be read.
+    pub fn platform(&self, resolv_conf: &str) -> Platform {
+        let domain = self.cluster_domain.clone().or_else(|| cluster_domain::discover(resolv_conf));
         Platform {
             agent_image: self.agent_image.clone(),
             etcd_repository: self.etcd_repository.clone(),
-            cluster_domain: self.cluster_domain.clone(),
+            is_domain_assumed: domain.is_none(),
+            cluster_domain: domain.unwrap_or_else(|| defaults::CLUSTER_DOMAIN.to_owned()),
             account: self.service_account.clone(),
         }
     }
@@ -94,8 +88,24 @@ fn account(text: &str) -> Result<Account, String> {
 mod tests {
     use super::*;
 
+    fn options(arguments: &[&str]) -> Options {
+        Options::parse_from(std::iter::once("quorate-operator").chain(arguments.iter().copied()))
+    }
+
     fn scopes(arguments: &[&str]) -> Vec<Option<String>> {
-        Options::parse_from(std::iter::once("quorate-operator").chain(arguments.iter().copied())).scopes()
+        options(arguments).scopes()
+    }
+
+    #[test]
+    fn a_domain_that_is_said_outranks_the_one_that_is_found_and_only_a_guess_is_called_one() {
+        let found = "search a.svc.found svc.found found";
+        let domain = |arguments: &[&str], resolv_conf| {
+            let platform = options(arguments).platform(resolv_conf);
+            (platform.cluster_domain, platform.is_domain_assumed)
+        };
+        assert_eq!(domain(&["--cluster-domain=said."], found), ("said".to_owned(), false));
+        assert_eq!(domain(&[], found), ("found".to_owned(), false));
+        assert_eq!(domain(&[], ""), ("cluster.local".to_owned(), true));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct Issued {
     pub authority_pem: String,
     /// In hexadecimal.
     pub serial: String,
-    pub not_before: Timestamp,
+    pub issued: Timestamp,
     pub not_after: Timestamp,
 }
 
@@ -56,6 +56,8 @@ pub struct Authority<'a> {
     pub secret: &'a str,
     pub certificate_pem: &'a str,
     pub key_pem: &'a str,
+    /// When it was issued itself, if that is known.
+    pub issued: Option<Timestamp>,
 }
 
 impl std::fmt::Debug for Authority<'_> {
@@ -65,6 +67,9 @@ impl std::fmt::Debug for Authority<'_> {
 }
 
 /// Makes a key and a certificate. Without authority it signs itself.
+///
+/// A leaf is valid from the beginning of its authority: if the operator's clock is ahead, even by months, what it issues
+/// is good at once for those whose clocks are right.
 pub fn issue(
     request: &CertificateRequest,
     authority: Option<&Authority<'_>>,
@@ -73,7 +78,8 @@ pub fn issue(
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     // Certificates know no fractions of a second.
     let now = Timestamp::from_second(now.as_second()).map_err(|_| PkiError::BadLifetime)?;
-    let not_before = now.checked_sub(BACKDATED).map_err(|_| PkiError::BadLifetime)?;
+    let backdated = now.checked_sub(BACKDATED).map_err(|_| PkiError::BadLifetime)?;
+    let not_before = authority.and_then(|authority| authority.issued).map_or(backdated, |start| start.min(backdated));
     let life = if request.purpose == Purpose::Authority { AUTHORITY_LIFE } else { LEAF_LIFE };
     let not_after = now.checked_add(life).map_err(|_| PkiError::BadLifetime)?;
     let serial = serial()?;
@@ -93,7 +99,7 @@ pub fn issue(
     let authority_pem =
         authority.map_or_else(|| certificate_pem.clone(), |authority| authority.certificate_pem.to_owned());
     let serial = format!("{:032x}", u128::from_be_bytes(serial));
-    Ok(Issued { certificate_pem, key_pem: key.serialize_pem(), authority_pem, serial, not_before, not_after })
+    Ok(Issued { certificate_pem, key_pem: key.serialize_pem(), authority_pem, serial, issued: now, not_after })
 }
 
 fn params(request: &CertificateRequest) -> Result<CertificateParams, PkiError> {
@@ -113,7 +119,8 @@ fn params(request: &CertificateRequest) -> Result<CertificateParams, PkiError> {
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
             return Ok(params);
         }
-        Purpose::Peer | Purpose::Server => params.extended_key_usages = vec![server, client],
+        Purpose::Peer => params.extended_key_usages = vec![server],
+        Purpose::Server => params.extended_key_usages = vec![server, client],
         Purpose::Client => params.extended_key_usages = vec![client],
     }
     params.is_ca = IsCa::ExplicitNoCa;
@@ -144,7 +151,7 @@ mod tests {
             common_name: "server".to_owned(),
             dns_names: vec!["*.etcd-peer.default.svc".to_owned()],
             ip_addresses: vec!["127.0.0.1".to_owned(), "::1".to_owned()],
-            replace: false,
+            replaces: None,
         }
     }
 
@@ -153,8 +160,17 @@ mod tests {
     }
 
     fn leaf(by: &Issued, purpose: Purpose) -> Issued {
-        let authority = Authority { secret: "ca", certificate_pem: &by.certificate_pem, key_pem: &by.key_pem };
-        issue(&request(purpose, Some("ca")), Some(&authority), Timestamp::now()).unwrap()
+        leaf_at(by, purpose, Timestamp::now())
+    }
+
+    fn leaf_at(by: &Issued, purpose: Purpose, now: Timestamp) -> Issued {
+        let authority = Authority {
+            secret: "ca",
+            certificate_pem: &by.certificate_pem,
+            key_pem: &by.key_pem,
+            issued: Some(by.issued),
+        };
+        issue(&request(purpose, Some("ca")), Some(&authority), now).unwrap()
     }
 
     /// Whether TLS as etcd's clients do it accepts the certificate as a server of this name.
@@ -196,6 +212,13 @@ mod tests {
     }
 
     #[test]
+    fn a_leaf_that_was_issued_by_a_clock_far_ahead_is_good_at_once() {
+        let own = authority();
+        let ahead = Timestamp::now() + SignedDuration::from_hours(300 * 24);
+        assert!(is_trusted(&leaf_at(&own, Purpose::Server, ahead), &own.certificate_pem, "127.0.0.1"));
+    }
+
+    #[test]
     fn no_key_shows_in_debug_output() {
         let issued = authority();
         let shown = format!("{issued:?}");
@@ -211,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_damaged_authority_is_an_error_that_names_its_secret() {
-        let authority = Authority { secret: "etcd-client-ca", certificate_pem: "x", key_pem: "y" };
+        let authority = Authority { secret: "etcd-client-ca", certificate_pem: "x", key_pem: "y", issued: None };
         let error = issue(&request(Purpose::Client, Some("etcd-client-ca")), Some(&authority), Timestamp::now());
         assert!(error.unwrap_err().to_string().contains("etcd-client-ca"));
     }

@@ -1,6 +1,5 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
-use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,14 +23,6 @@ impl Readiness {
 
     fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)
-    }
-}
-
-pub async fn listen(port: u16) -> std::io::Result<TcpListener> {
-    // Takes IPv4 too, where the system has both.
-    match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).await,
     }
 }
 

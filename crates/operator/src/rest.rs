@@ -116,11 +116,20 @@ mod tests {
             status: MemberHealth::Ready,
             reason: MemberReason::LeaseSucceeded,
             version: None,
+            message: None,
             last_transition_time: Time(at(0)),
+            troubled_since: None,
         };
         let status = EtcdClusterStatus { members: vec![member], ..EtcdClusterStatus::default() };
-        let decision =
-            Decision { actions: Vec::new(), status, events: Vec::new(), requeue: seconds(8), rest: seconds(300) };
+        let decision = Decision {
+            reads: Vec::new(),
+            actions: Vec::new(),
+            status,
+            status_changed: false,
+            events: Vec::new(),
+            requeue: seconds(8),
+            rest: seconds(300),
+        };
         resting.begin(cluster(), news.count(&cluster()), &decision, seconds(60), at(100));
         (resting, news, renewals)
     }

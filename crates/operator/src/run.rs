@@ -3,23 +3,30 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use http::{HeaderValue, header::USER_AGENT};
+use kube::Client;
 use kube::client::ClientBuilder;
-use kube::{Client, Config};
+use quorate_core::election::Terms;
+use quorate_runtime::election::{Claim, Election};
+use quorate_runtime::kubernetes;
+use quorate_runtime::listen::listen;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::caches::Caches;
+use crate::cluster_domain::RESOLV_CONF;
 use crate::controller::Operator;
-use crate::election::{Claim, Election};
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::probes::{self, Readiness};
-use crate::writes::{CRASH_VARIABLE, CrashPoint, WriteLayer};
+use crate::writes::{CRASH_VARIABLE, CrashPoint, Writes};
 
 /// How long passes may take to finish at the end; Kubernetes waits for 30 s.
 const FAREWELL: Duration = Duration::from_secs(20);
+
+/// Name of the Lease that the acting replica holds, and how long a dead one keeps the others waiting.
+const LEASE: &str = "quorate-operator";
+const TERMS: Terms = Terms::of_seconds(12);
 
 /// When a connection counts as dead, also under the first list of a watch, which has no limit of its own. Longer than the
 /// API server keeps a watch open without a word.
@@ -30,27 +37,26 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let (stop_sender, stop) = watch::channel(false);
     let metrics = Metrics::new();
     let readiness = Readiness::default();
-    let listener = probes::listen(options.http_port)
-        .await
-        .with_context(|| format!("cannot listen on port {}", options.http_port))?;
+    let listener =
+        listen(options.http_port).await.with_context(|| format!("cannot listen on port {}", options.http_port))?;
     let probes = tokio::spawn(probes::serve(listener, metrics.clone(), readiness.clone(), stopped(stop.clone())));
 
-    let mut config = Config::infer().await.context("cannot find a Kubernetes API server")?;
+    let user_agent = concat!("quorate-operator/", env!("CARGO_PKG_VERSION"));
+    let mut config = kubernetes::config(user_agent).await.context("cannot find a Kubernetes API server")?;
     config.read_timeout = Some(LONGEST_SILENCE);
     config.reset_reader_on_write = true;
-    config
-        .headers
-        .push((USER_AGENT, HeaderValue::from_static(concat!("quorate-operator/", env!("CARGO_PKG_VERSION")))));
     let crash = std::env::var(CRASH_VARIABLE).ok().map(|text| text.parse::<CrashPoint>()).transpose()?;
-    let counted = WriteLayer::new(metrics.clone(), crash);
-    let client = ClientBuilder::try_from(config.clone())?.with_layer(&counted).build();
+    let writes = Writes::new(metrics.clone(), crash);
+    let client = ClientBuilder::try_from(config.clone())?.with_layer(&writes).build();
     let identity = options.identity.clone().unwrap_or_else(host_and_process);
 
     // The election outlives the passes: while they finish, nobody else may begin.
     let (release_sender, release) = watch::channel(false);
     let (mut claim, election) = if options.leader_election {
-        let (election, claim) =
-            Election::new(Client::try_from(config)?, &options.leader_election_namespace, identity.clone());
+        // Its client is one that no test makes die: renewals come by the clock.
+        let client = Client::try_from(config)?;
+        let namespace = &options.leader_election_namespace;
+        let (election, claim) = Election::new(client, namespace, LEASE, identity.clone(), TERMS);
         (claim, Some(tokio::spawn(election.run(stopped(release)))))
     } else {
         (Claim::always(), None)
@@ -61,7 +67,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let signal = tokio::spawn(on_signal(stop_sender.clone()));
     let mut result = Ok(());
     tokio::select! {
-        () = claim.held() => result = lead(&options, &client, &claim, identity, &metrics, &readiness, stop.clone()).await,
+        () = claim.held() => result = lead(&options, &client, &claim, identity, &writes, &readiness, stop.clone()).await,
         () = stopped(stop.clone()) => {}
     }
     stop_sender.send_replace(true);
@@ -84,13 +90,21 @@ async fn lead(
     client: &Client,
     claim: &Claim,
     identity: String,
-    metrics: &Metrics,
+    writes: &Writes,
     readiness: &Readiness,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    tracing::info!(identity, "leading");
+    let metrics = &writes.metrics;
+    tracing::info!(identity, fencing_number = claim.fencing_number(), "leading");
     metrics.leading.set(1);
     readiness.set(false);
+    let platform = options.platform(&std::fs::read_to_string(RESOLV_CONF).unwrap_or_default());
+    if platform.is_domain_assumed {
+        tracing::warn!(
+            assumed = platform.cluster_domain,
+            "the DNS domain of this Kubernetes cluster is not in {RESOLV_CONF}; if it is another one, say so with --cluster-domain"
+        );
+    }
     let events = Events::start(client.clone(), identity);
     let mut workers = JoinSet::new();
     let mut all_caches = Vec::new();
@@ -98,7 +112,7 @@ async fn lead(
         let (caches, wakes) = Caches::watch(client, namespace.as_deref());
         all_caches.push(caches.clone());
         let operator =
-            Operator::new(client.clone(), caches, options.platform(), claim.clone(), events.clone(), metrics.clone());
+            Operator::new(client.clone(), caches, platform.clone(), claim.clone(), events.clone(), writes.clone());
         workers.spawn(operator.run(wakes, stopped(stop.clone())));
     }
     let readiness = readiness.clone();

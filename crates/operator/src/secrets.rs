@@ -1,4 +1,5 @@
-//! The Secrets that hold certificates: read by name, never listed, and overwritten only after a hand was in them.
+//! The Secrets that hold certificates: read by name, never listed, and overwritten only by what takes
+//! the place of the certificate that was seen there.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,11 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use quorate_api::EtcdCluster;
-use quorate_api::names::{self, annotations, labels, secrets};
-use quorate_core::build::certificates::CertificateRequest;
-use quorate_core::validate;
+use quorate_api::names::{annotations, labels, secrets};
+use quorate_core::build::certificates::{CertificateRequest, Replaced};
 use quorate_core::view::{CertificateFact, SecretsSeen};
-use quorate_core::{Kind, ObjectKey, View};
+use quorate_core::{ClusterIdentity, View, short_digest};
+use quorate_etcd::client::Tls;
 
 use crate::act::within;
 use crate::error::Error;
@@ -50,27 +51,35 @@ struct Known {
 }
 
 impl Certificates {
+    /// Adds what is known without asking, if that is everything.
+    pub fn add_remembered(&self, view: &mut View) {
+        let now = Instant::now();
+        let (namespace, uid) = (view.identity.namespace(), view.identity.uid());
+        let known = self.lock();
+        let fact = |name: String| {
+            let known = known.get(&(namespace.to_owned(), name.clone()))?;
+            (known.cluster_uid == uid && now < known.until).then(|| (name, known.fact.clone()))
+        };
+        let facts = secrets::all(view.identity.name()).into_iter().map(fact).collect::<Option<Vec<_>>>();
+        if let Some(facts) = facts {
+            view.certificates.extend(facts);
+            view.secrets = SecretsSeen::Read;
+        }
+    }
+
     /// Adds the certificates that exist to a view, and the Secrets that are in their place.
     pub async fn add_to(&self, client: &Client, view: &mut View) -> Result<(), Error> {
-        // By the spec that is followed: another one may be in effect than the one that is written.
-        if !validate::accept(view).desired.is_some_and(|desired| desired.encrypted) {
-            return Ok(());
-        }
-        let cluster = &view.cluster;
-        let binding = ObjectKey::new(Kind::RoleBinding, names::operator_binding(&cluster.name_any()));
-        if view.platform.account.is_some() && !view.objects.contains_key(&binding) {
-            view.secrets = SecretsSeen::NotAsked;
-            return Ok(());
-        }
-        let found = match self.find_all(client, cluster).await {
+        let uid = view.identity.uid().to_owned();
+        let found = match self.find_all(client, &view.identity).await {
             Err(error) if is_refusal(&error) => {
-                self.lock_refused().insert(cluster.uid().unwrap_or_default());
+                self.lock_refused().insert(uid);
                 view.secrets = SecretsSeen::Refused;
                 return Ok(());
             }
             found => found?,
         };
-        self.lock_refused().remove(&cluster.uid().unwrap_or_default());
+        self.lock_refused().remove(&uid);
+        view.secrets = SecretsSeen::Read;
         for (name, found) in found {
             match found {
                 Found::Nothing => {}
@@ -82,9 +91,9 @@ impl Certificates {
     }
 
     /// The first with patience: a right that was just given is not known to all of the API server yet.
-    async fn find_all(&self, client: &Client, cluster: &EtcdCluster) -> Result<Vec<(String, Found)>, Error> {
-        let names = names_of(&cluster.name_any());
-        let was_refused = self.lock_refused().contains(&cluster.uid().unwrap_or_default());
+    async fn find_all(&self, client: &Client, cluster: &ClusterIdentity) -> Result<Vec<(String, Found)>, Error> {
+        let names = secrets::all(cluster.name());
+        let was_refused = self.lock_refused().contains(cluster.uid());
         let until = Instant::now() + if was_refused { Duration::ZERO } else { FOR_RIGHTS };
         while let [first, ..] = &names
             && let Err(error) = self.find(client, cluster, first).await
@@ -101,10 +110,9 @@ impl Certificates {
         futures::future::try_join_all(found).await
     }
 
-    async fn find(&self, client: &Client, cluster: &EtcdCluster, name: &str) -> Result<Found, Error> {
-        let namespace = cluster.namespace().unwrap_or_default();
-        let cluster_uid = cluster.uid().unwrap_or_default();
-        let key = (namespace.clone(), name.to_owned());
+    async fn find(&self, client: &Client, cluster: &ClusterIdentity, name: &str) -> Result<Found, Error> {
+        let cluster_uid = cluster.uid().to_owned();
+        let key = (cluster.namespace().to_owned(), name.to_owned());
         let now = Instant::now();
         let known =
             self.lock().get(&key).filter(|known| known.cluster_uid == cluster_uid && now < known.until).cloned();
@@ -112,12 +120,12 @@ impl Certificates {
             return Ok(Found::Certificate(known.fact));
         }
         // The metadata alone: what is in the Secret does not leave the API server.
-        let api = Api::<Secret>::namespaced(client.clone(), &namespace);
+        let api = Api::<Secret>::namespaced(client.clone(), cluster.namespace());
         let found = within(&format!("read Secret {name}"), api.get_metadata_opt(name)).await?;
         let mut found = found.map_or(Found::Nothing, |secret| judge(&secret.metadata, &cluster_uid));
         if let Found::Certificate(fact) = &mut found
             && fact.edited
-            && is_authority(&cluster.name_any(), name)
+            && is_authority(cluster.name(), name)
         {
             fact.edited = !is_put_back(&api, name).await?;
         }
@@ -134,7 +142,7 @@ impl Certificates {
 
     /// Forgets the Secrets of a cluster that is gone.
     pub fn forget(&self, namespace: &str, cluster: &str) {
-        let names = names_of(cluster);
+        let names = secrets::all(cluster);
         self.lock().retain(|(place, name), _| place != namespace || !names.contains(name));
     }
 
@@ -156,24 +164,12 @@ async fn is_put_back(api: &Api<Secret>, name: &str) -> Result<bool, Error> {
     let found = within(&format!("read Secret {name}"), api.get_opt(name)).await?;
     Ok(found.is_some_and(|secret| {
         let expected = secret.metadata.annotations.as_ref().and_then(|all| all.get(annotations::CERTIFICATE_DIGEST));
-        expected.is_some_and(|expected| *expected == digest(text(&secret, CERTIFICATE)))
+        expected.is_some_and(|expected| *expected == short_digest(text(&secret, CERTIFICATE).as_bytes()))
     }))
 }
 
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Api { source: kube::Error::Api(status), .. } if status.code == 403)
-}
-
-fn names_of(cluster: &str) -> [String; 7] {
-    [
-        secrets::peer_ca(cluster),
-        secrets::client_ca(cluster),
-        secrets::peer(cluster),
-        secrets::server(cluster),
-        secrets::agent(cluster),
-        secrets::operator(cluster),
-        secrets::client(cluster),
-    ]
 }
 
 /// What there is under a name.
@@ -186,30 +182,37 @@ enum Found {
 }
 
 /// What the annotations say, if the Secret belongs to this very cluster. It is the cluster's also if a hand has removed
-/// them.
+/// them; what a hand has written into them counts for nothing.
 fn judge(metadata: &ObjectMeta, cluster_uid: &str) -> Found {
     if !is_owned_by(metadata, cluster_uid) || metadata.deletion_timestamp.is_some() {
         return Found::Taken;
     }
     let annotation = |key: &str| metadata.annotations.as_ref()?.get(key);
-    let time = |key: &str| annotation(key)?.parse().ok();
+    let writers = metadata.managed_fields.as_deref().unwrap_or_default();
+    let ours = |key: &str| wrote(writers, &["f:metadata", "f:annotations", &format!("f:{key}")]);
+    let time = |key: &str| annotation(key).filter(|_| ours(key))?.parse().ok();
     Found::Certificate(CertificateFact {
         serial: annotation(annotations::CERTIFICATE_SERIAL).cloned(),
-        not_before: time(annotations::CERTIFICATE_NOT_BEFORE),
+        issued: time(annotations::CERTIFICATE_ISSUED),
         not_after: time(annotations::CERTIFICATE_NOT_AFTER),
-        edited: is_edited(metadata.managed_fields.as_deref().unwrap_or_default()),
+        subject: annotation(annotations::CERTIFICATE_SUBJECT)
+            .filter(|_| ours(annotations::CERTIFICATE_SUBJECT))
+            .cloned(),
+        edited: is_edited(writers),
     })
 }
 
 /// Whether any part of key and certificate is not as we wrote it. The API server keeps who wrote what, and whoever
 /// changes something takes it from its writer, so the content itself need not be read.
 fn is_edited(writers: &[ManagedFieldsEntry]) -> bool {
-    let wrote = |entry: &ManagedFieldsEntry, part: &str| {
-        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:data"]);
-        fields.is_some_and(|data| !data[format!("f:{part}")].is_null())
-    };
-    let ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(labels::MANAGER);
-    [CERTIFICATE, KEY, AUTHORITY].iter().any(|part| !writers.iter().filter(ours).any(|entry| wrote(entry, part)))
+    [CERTIFICATE, KEY, AUTHORITY].iter().any(|part| !wrote(writers, &["f:data", &format!("f:{part}")]))
+}
+
+/// Whether the operator was the last to write a field.
+fn wrote(writers: &[ManagedFieldsEntry], path: &[&str]) -> bool {
+    let ours = writers.iter().filter(|entry| entry.manager.as_deref() == Some(labels::MANAGER));
+    let mut fields = ours.filter_map(|entry| entry.fields_v1.as_ref());
+    fields.any(|fields| !path.iter().fold(&fields.0, |field, step| &field[*step]).is_null())
 }
 
 fn is_owned_by(metadata: &ObjectMeta, uid: &str) -> bool {
@@ -220,23 +223,32 @@ fn is_owned_by(metadata: &ObjectMeta, uid: &str) -> bool {
 /// cluster's.
 pub async fn issue(
     client: &Client,
+    identity: &ClusterIdentity,
     cluster: &EtcdCluster,
     request: &CertificateRequest,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let api = Api::<Secret>::namespaced(client.clone(), &cluster.namespace().unwrap_or_default());
+    let api = Api::<Secret>::namespaced(client.clone(), identity.namespace());
     let failed = |source| Error::Pki { secret: request.secret.clone(), source };
     let issued = match &request.issuer {
         None => pki::issue(request, None, now).map_err(failed)?,
         Some(issuer) => {
-            let secret = read_authority(&api, cluster, issuer).await?;
-            let authority =
-                Authority { secret: issuer, certificate_pem: text(&secret, CERTIFICATE), key_pem: text(&secret, KEY) };
+            let secret = read_owned(&api, identity.uid(), issuer).await?;
+            let start = match judge(&secret.metadata, identity.uid()) {
+                Found::Certificate(fact) => fact.issued,
+                Found::Nothing | Found::Taken => None,
+            };
+            let authority = Authority {
+                secret: issuer,
+                certificate_pem: text(&secret, CERTIFICATE),
+                key_pem: text(&secret, KEY),
+                issued: start,
+            };
             pki::issue(request, Some(&authority), now).map_err(failed)?
         }
     };
-    if request.replace {
-        return replace(&api, cluster, request, issued).await;
+    if let Some(replaced) = &request.replaces {
+        return replace(&api, identity, cluster, request, replaced, issued).await;
     }
     let created = api
         .create(
@@ -247,7 +259,7 @@ pub async fn issue(
     match created {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-            taken_unless_ours(&api, cluster, request).await
+            taken_unless_ours(&api, identity, request).await
         }
         Err(source) => Err(Error::api(format!("create Secret {}", request.secret), source)),
     }
@@ -255,14 +267,24 @@ pub async fn issue(
 
 async fn replace(
     api: &Api<Secret>,
+    identity: &ClusterIdentity,
     cluster: &EtcdCluster,
     request: &CertificateRequest,
+    replaced: &Replaced,
     issued: Issued,
 ) -> Result<(), Error> {
     let name = &request.secret;
-    taken_unless_ours(api, cluster, request).await?;
+    let found = within(&format!("read Secret {name}"), api.get_metadata_opt(name)).await?;
+    let found = found.ok_or_else(|| Error::Outdated { what: format!("Secret {name}") })?.metadata;
+    match judge(&found, identity.uid()) {
+        Found::Certificate(fact) if fact.serial == replaced.serial => {}
+        Found::Certificate(_) | Found::Nothing => return Err(Error::Outdated { what: format!("Secret {name}") }),
+        Found::Taken => return Err(Error::SecretTaken { name: name.clone() }),
+    }
     let params = PatchParams::apply(labels::MANAGER).force();
-    let patch = Patch::Apply(secret(cluster, request, issued));
+    let mut secret = secret(cluster, request, issued);
+    secret.metadata.resource_version = found.resource_version;
+    let patch = Patch::Apply(secret);
     within(&format!("replace Secret {name}"), api.patch(name, &params, &patch)).await?;
     Ok(())
 }
@@ -270,23 +292,30 @@ async fn replace(
 /// Somebody was faster: this operator before it died, or a stranger.
 async fn taken_unless_ours(
     api: &Api<Secret>,
-    cluster: &EtcdCluster,
+    identity: &ClusterIdentity,
     request: &CertificateRequest,
 ) -> Result<(), Error> {
     let name = &request.secret;
     let found = api.get_metadata_opt(name).await.map_err(|source| Error::api(format!("read Secret {name}"), source))?;
-    let uid = cluster.uid().unwrap_or_default();
     match found {
-        Some(secret) if judge(&secret.metadata, &uid) != Found::Taken => Ok(()),
+        Some(secret) if judge(&secret.metadata, identity.uid()) != Found::Taken => Ok(()),
         Some(_) => Err(Error::SecretTaken { name: name.clone() }),
         None => Err(Error::Outdated { what: format!("Secret {name}") }),
     }
 }
 
-async fn read_authority(api: &Api<Secret>, cluster: &EtcdCluster, name: &str) -> Result<Secret, Error> {
-    let found = api.get_opt(name).await.map_err(|source| Error::api(format!("read Secret {name}"), source))?;
+/// The operator's own certificate for a cluster's etcd, and the authority that the members' certificates are of.
+pub async fn operator_identity(client: &Client, namespace: &str, cluster: &str, uid: &str) -> Result<Tls, Error> {
+    let api = Api::<Secret>::namespaced(client.clone(), namespace);
+    let secret = read_owned(&api, uid, &secrets::operator(cluster)).await?;
+    let part = |key: &str| text(&secret, key).as_bytes().to_vec();
+    Ok(Tls { ca: part(AUTHORITY), identity: Some((part(CERTIFICATE), part(KEY))), server_name: None })
+}
+
+async fn read_owned(api: &Api<Secret>, cluster_uid: &str, name: &str) -> Result<Secret, Error> {
+    let found = within(&format!("read Secret {name}"), api.get_opt(name)).await?;
     let secret = found.ok_or_else(|| Error::Outdated { what: format!("Secret {name}") })?;
-    if is_owned_by(&secret.metadata, &cluster.uid().unwrap_or_default()) {
+    if is_owned_by(&secret.metadata, cluster_uid) {
         Ok(secret)
     } else {
         Err(Error::SecretTaken { name: name.to_owned() })
@@ -313,10 +342,10 @@ fn secret(cluster: &EtcdCluster, request: &CertificateRequest, issued: Issued) -
             ])),
             annotations: Some(BTreeMap::from([
                 (annotations::CERTIFICATE_SERIAL.to_owned(), issued.serial),
-                (annotations::CERTIFICATE_NOT_BEFORE.to_owned(), issued.not_before.to_string()),
+                (annotations::CERTIFICATE_ISSUED.to_owned(), issued.issued.to_string()),
                 (annotations::CERTIFICATE_NOT_AFTER.to_owned(), issued.not_after.to_string()),
-                (annotations::CERTIFICATE_SUBJECT.to_owned(), subject(request)),
-                (annotations::CERTIFICATE_DIGEST.to_owned(), digest(&issued.certificate_pem)),
+                (annotations::CERTIFICATE_SUBJECT.to_owned(), request.subject()),
+                (annotations::CERTIFICATE_DIGEST.to_owned(), short_digest(issued.certificate_pem.as_bytes())),
             ])),
             owner_references: cluster.controller_owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
@@ -329,18 +358,6 @@ fn secret(cluster: &EtcdCluster, request: &CertificateRequest, issued: Issued) -
         ])),
         ..Secret::default()
     }
-}
-
-/// A digest of what the certificate is valid for, so that a later release can tell which to issue anew.
-fn subject(request: &CertificateRequest) -> String {
-    let names = [&[request.common_name.clone()][..], &request.dns_names, &request.ip_addresses].concat().join("\n");
-    digest(&names)
-}
-
-fn digest(text: &str) -> String {
-    let digest = <sha2::Sha256 as sha2::Digest>::digest(text.as_bytes());
-    let number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-    format!("{number:016x}")
 }
 
 #[cfg(test)]
@@ -365,7 +382,7 @@ mod tests {
             common_name: "etcd-peer-ca".to_owned(),
             dns_names: Vec::new(),
             ip_addresses: Vec::new(),
-            replace: false,
+            replaces: None,
         }
     }
 
@@ -373,9 +390,11 @@ mod tests {
     fn what_is_written_is_what_is_read_back() {
         let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
         let (serial, not_after) = (issued.serial.clone(), issued.not_after);
-        let secret = secret(&cluster("a"), &authority(), issued);
+        let mut secret = secret(&cluster("a"), &authority(), issued);
+        secret.metadata.managed_fields = Some(vec![annotator("quorate", &secret)]);
         let Found::Certificate(fact) = judge(&secret.metadata, "a") else { panic!() };
         assert_eq!((fact.serial, fact.not_after), (Some(serial), Some(not_after)));
+        assert_eq!(fact.subject, Some(authority().subject()));
         assert!(text(&secret, KEY).starts_with("-----BEGIN PRIVATE KEY-----"));
     }
 
@@ -386,6 +405,26 @@ mod tests {
         let bare = ObjectMeta { annotations: None, ..secret.metadata };
         let Found::Certificate(fact) = judge(&bare, "a") else { panic!() };
         assert_eq!((fact.serial, fact.not_after), (None, None));
+    }
+
+    #[test]
+    fn an_end_that_a_hand_wrote_is_not_believed() {
+        let issued = pki::issue(&authority(), None, Timestamp::now()).unwrap();
+        let mut secret = secret(&cluster("a"), &authority(), issued);
+        secret.metadata.managed_fields = Some(vec![annotator("kubectl", &secret)]);
+        let Found::Certificate(fact) = judge(&secret.metadata, "a") else { panic!() };
+        assert_eq!((fact.issued, fact.not_after, fact.subject), (None, None, None));
+    }
+
+    fn annotator(manager: &str, secret: &Secret) -> ManagedFieldsEntry {
+        let keys = secret.metadata.annotations.iter().flatten();
+        let annotations = keys.map(|(key, _)| (format!("f:{key}"), serde_json::json!({}))).collect();
+        let fields = serde_json::json!({ "f:metadata": { "f:annotations": serde_json::Value::Object(annotations) } });
+        ManagedFieldsEntry {
+            manager: Some(manager.to_owned()),
+            fields_v1: Some(FieldsV1(fields)),
+            ..ManagedFieldsEntry::default()
+        }
     }
 
     fn writer(manager: &str, parts: &[&str]) -> ManagedFieldsEntry {

@@ -1,7 +1,8 @@
-//! A layer around the Kubernetes client that counts writes, and can die at a chosen one.
+//! Counts all that the operator changes, in Kubernetes and in etcd, and can die at a chosen write.
 //!
-//! Crash tests start the operator with `QUORATE_CRASH_AT=3` or `QUORATE_CRASH_AT=3:after` and find it dead right before,
-//! or right after, its third write. Events do not count: nothing depends on them.
+//! Crash tests start the operator with `QUORATE_CRASH_AT=3` or `QUORATE_CRASH_AT=3:after` and find it dead before its third
+//! write is sent, or when it is done and nobody has heard of it yet. Once it was heard of, nothing else happens until the next
+//! write, so that is death before that one. Events do not count: nothing depends on them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -53,21 +54,41 @@ impl FromStr for CrashPoint {
     }
 }
 
-/// Counts writes.
+/// The count. As a layer it counts what a Kubernetes client writes.
 #[derive(Clone, Debug)]
-pub struct WriteLayer {
-    metrics: Metrics,
+pub struct Writes {
+    pub(crate) metrics: Metrics,
     count: Arc<AtomicU64>,
     crash: Option<CrashPoint>,
     die: fn() -> (),
 }
 
-impl WriteLayer {
+impl Default for Writes {
+    /// Counted for nobody, and never the last.
+    fn default() -> Self {
+        Self::new(Metrics::new(), None)
+    }
+}
+
+impl Writes {
     pub fn new(metrics: Metrics, crash: Option<CrashPoint>) -> Self {
         Self { metrics, count: Arc::default(), crash, die: || std::process::abort() }
     }
 
-    /// Counts a request if it is a write, and says whether it is the one to die at.
+    /// Counts a write that is none of Kubernetes, around the call that makes it.
+    pub async fn around<T>(&self, verb: &'static str, kind: &str, call: impl Future<Output = T>) -> T {
+        let moment = self.count(&Write { verb, kind: kind.to_owned() });
+        if moment == Some(Moment::Before) {
+            (self.die)();
+        }
+        let answer = call.await;
+        if moment == Some(Moment::After) {
+            (self.die)();
+        }
+        answer
+    }
+
+    /// Counts a write, and says whether it is the one to die at.
     fn count(&self, write: &Write) -> Option<Moment> {
         let labels = WriteLabels { verb: write.verb, kind: write.kind.clone() };
         self.metrics.writes.get_or_create(&labels).inc();
@@ -81,7 +102,7 @@ impl WriteLayer {
     }
 }
 
-impl<S> Layer<S> for WriteLayer {
+impl<S> Layer<S> for Writes {
     type Service = CountWrites<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
@@ -93,7 +114,7 @@ impl<S> Layer<S> for WriteLayer {
 #[derive(Clone, Debug)]
 pub struct CountWrites<S> {
     inner: S,
-    layer: WriteLayer,
+    layer: Writes,
 }
 
 impl<S, B> Service<Request<B>> for CountWrites<S>
@@ -180,11 +201,11 @@ mod tests {
     #[tokio::test]
     async fn dies_on_the_chosen_side_of_the_chosen_write_and_nowhere_else() {
         let crash = Some("2:after".parse().unwrap());
-        let layer = WriteLayer {
+        let layer = Writes {
             die: || {
                 DEATHS.fetch_add(1, Ordering::SeqCst);
             },
-            ..WriteLayer::new(Metrics::new(), crash)
+            ..Writes::new(Metrics::new(), crash)
         };
         // Answers with the number of deaths at the time of the request.
         let inner = tower::service_fn(|_: Request<()>| async { Ok::<_, ()>(DEATHS.load(Ordering::SeqCst)) });
@@ -201,6 +222,19 @@ mod tests {
         let text = layer.metrics.encode().unwrap();
         assert!(text.contains(r#"quorate_operator_writes_total{verb="create",kind="pods"} 2"#), "{text}");
         assert!(text.contains(r#"quorate_operator_writes_total{verb="delete",kind="pods"} 1"#), "{text}");
+    }
+
+    #[tokio::test]
+    async fn changes_of_etcds_members_are_writes_like_all_others() {
+        static DIED: AtomicUsize = AtomicUsize::new(0);
+        let die = || {
+            DIED.fetch_add(1, Ordering::SeqCst);
+        };
+        let writes = Writes { die, ..Writes::new(Metrics::new(), Some("2".parse().unwrap())) };
+        let deaths = async || DIED.load(Ordering::SeqCst);
+        assert_eq!(writes.around("remove", "members", deaths()).await, 0);
+        assert_eq!(writes.around("add", "members", deaths()).await, 1, "before the call");
+        assert_eq!(writes.around("promote", "members", deaths()).await, 1);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     bed::{Bed, DEFAULT_NAME, MAX_NODES},
+    build,
     control::NodeAction,
+    ip::IpFamilies,
 };
 
 /// A real Kubernetes on one machine, whose nodes are Linux namespaces
@@ -27,6 +29,9 @@ pub enum Verb {
         /// How many nodes, each in a zone of its own [default: 3]
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_NODES)))]
         nodes: Option<u8>,
+        /// What addresses nodes, pods and Services have [default: ipv4]
+        #[arg(long)]
+        ip_family: Option<IpFamilies>,
         /// Port of the API server on the host's loopback [default: any free one]
         #[arg(long)]
         port: Option<u16>,
@@ -91,8 +96,12 @@ pub enum Verb {
         #[arg(long, short)]
         follow: bool,
     },
-    /// Build everything a bed needs, without starting one
-    Build,
+    /// Build everything a bed can hold, without starting one
+    Build {
+        /// Only this
+        #[arg(value_parser = build::ALL.map(|component| component.name))]
+        component: Option<String>,
+    },
     /// Print the directory with etcd, etcdctl and etcdutl of each supported minor release
     EtcdBinaries,
     /// First stage of a bed: enter its cgroup, then its namespaces

@@ -1,4 +1,4 @@
-//! A bed's name and all that follows from it: paths, addresses, node names.
+//! A bed's name and all that follows from it: paths, node names.
 //!
 //! Nothing about a bed is remembered that could be derived from its name, so a bed that crashed half-way can be removed
 //! by a program that knows the name and nothing else.
@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
+use crate::{error::Error, ip::IpFamilies};
 
 /// Where beds live, unless the environment says otherwise.
 const BEDS: &str = "/var/lib/quorate-testbed";
@@ -21,14 +21,9 @@ const BEDS_VARIABLE: &str = "QUORATE_TESTBED_DIR";
 pub const DEFAULT_NAME: &str = "quorate";
 pub const MAX_NODES: u8 = 9;
 
-/// The control plane's address inside every bed. Beds share no network, so they can share addresses.
-pub const CONTROL_PLANE: &str = "10.90.0.1";
-pub const NODE_NETWORK_BITS: u8 = 24;
-pub const SERVICES: &str = "10.96.0.0/16";
-pub const FIRST_SERVICE: &str = "10.96.0.1";
-pub const PODS: &str = "10.244.0.0/16";
 pub const API_PORT: u16 = 6443;
-pub const DNS_DOMAIN: &str = "cluster.local";
+/// Not the usual one, so that nobody takes that for granted.
+pub const DNS_DOMAIN: &str = "quorate.test";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bed {
@@ -193,14 +188,6 @@ impl Node {
         format!("zone-{}", self.number)
     }
 
-    pub fn address(&self) -> String {
-        format!("10.90.0.{}", 10 + self.number)
-    }
-
-    pub fn pod_network(&self) -> String {
-        format!("10.244.{}.0/24", self.number)
-    }
-
     /// The bed's end of the cable to this node.
     pub fn link(&self) -> String {
         self.name()
@@ -234,6 +221,9 @@ impl Node {
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     pub nodes: u8,
+    /// What beds had before they could choose is the default.
+    #[serde(default)]
+    pub ip_families: IpFamilies,
     /// Where the host finds the API server: 127.0.0.1 and this port.
     pub port: u16,
     pub kube: PathBuf,

@@ -13,6 +13,7 @@ pub mod command;
 pub mod control;
 pub mod error;
 pub mod image;
+pub mod ip;
 pub mod lifecycle;
 pub mod machine;
 pub mod node;

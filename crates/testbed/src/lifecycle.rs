@@ -17,6 +17,7 @@ use crate::{
     command::search_path,
     control::{NodeAction, Phase, Request},
     error::{Error, Result, While, create_dir, read_file, write_file},
+    ip::IpFamilies,
     machine::{self, tell},
     supervisor::plan_of,
 };
@@ -28,6 +29,7 @@ const ENDING: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub nodes: Option<u8>,
+    pub ip_families: Option<IpFamilies>,
     /// Of the API server on the host's loopback; any free one unless given.
     pub port: Option<u16>,
 }
@@ -55,7 +57,7 @@ pub fn up(bed: &Bed, wanted: Wanted) -> Result<Outcome> {
     let cache = Cache::open()?;
     let kube = build::build(&build::KUBE, &cache)?.join("kube");
     let coredns = build::build(&build::COREDNS, &cache)?.join("coredns");
-    let etcd = build::build(&build::ETCD_3_6, &cache)?.join("etcd");
+    let etcd = build::build(&build::DEFAULT_ETCD, &cache)?.join("etcd");
     let images = build::standard_images(&cache)?;
 
     let progress = Progress::begin(format!("starting bed {bed}"), None);
@@ -70,15 +72,15 @@ pub fn up(bed: &Bed, wanted: Wanted) -> Result<Outcome> {
     } else {
         cgroup::kill_all(&bed.cgroup(), ENDING)?;
     }
-    let nodes = match (&kept, wanted.nodes) {
-        (Some(plan), Some(nodes)) if plan.nodes != nodes => return Err(other_size(bed, plan.nodes)),
-        (Some(plan), _) => plan.nodes,
-        (None, nodes) => nodes.unwrap_or(DEFAULT_NODES),
-    };
+    if let Some(plan) = &kept {
+        wanted.require_same(bed, plan)?;
+    }
+    let nodes = kept.as_ref().map(|plan| plan.nodes).or(wanted.nodes).unwrap_or(DEFAULT_NODES);
+    let ip_families = kept.as_ref().map(|plan| plan.ip_families).or(wanted.ip_families).unwrap_or_default();
     let listener = listen(wanted.port, kept.as_ref().map(|plan| plan.port))?;
     let port = listener.local_addr().while_(|| "reading the listener's address".to_owned())?.port();
     let machine::Programs { containerd, ctr, cni_plugins } = programs;
-    let plan = Plan { nodes, port, kube, etcd, coredns, containerd, ctr, cni_plugins, images };
+    let plan = Plan { nodes, ip_families, port, kube, etcd, coredns, containerd, ctr, cni_plugins, images };
     let mut child = launch(bed, &plan, listener)?;
     wait_for_answers(bed, &mut child)?;
     drop(lock);
@@ -89,10 +91,7 @@ pub fn up(bed: &Bed, wanted: Wanted) -> Result<Outcome> {
 
 /// The bed runs already: wait until it is ready, and switch on nodes that are off.
 fn rejoin(bed: &Bed, wanted: Wanted) -> Result<Outcome> {
-    let plan = plan_of(bed)?;
-    if wanted.nodes.is_some_and(|nodes| nodes != plan.nodes) {
-        return Err(other_size(bed, plan.nodes));
-    }
+    wanted.require_same(bed, &plan_of(bed)?)?;
     client::follow(bed, |_| {})?;
     for (number, node) in (1..).zip(client::state(bed)?.nodes) {
         if !node.running {
@@ -103,8 +102,21 @@ fn rejoin(bed: &Bed, wanted: Wanted) -> Result<Outcome> {
     Ok(Outcome::AlreadyRunning)
 }
 
-fn other_size(bed: &Bed, nodes: u8) -> Error {
-    Error::refused(format!("bed {bed} has {nodes} nodes"), "`testbed down` first to change that, or use another --name")
+impl Wanted {
+    /// What a bed was made with stays.
+    fn require_same(self, bed: &Bed, plan: &Plan) -> Result<()> {
+        let other = |what: String| {
+            let next = "`testbed down` first to change that, or use another --name";
+            Err(Error::refused(format!("bed {bed} has {what}"), next))
+        };
+        if self.nodes.is_some_and(|nodes| nodes != plan.nodes) {
+            return other(format!("{} nodes", plan.nodes));
+        }
+        if self.ip_families.is_some_and(|families| families != plan.ip_families) {
+            return other(format!("addresses of {}", plan.ip_families));
+        }
+        Ok(())
+    }
 }
 
 /// Removes a bed with all it holds, whatever state it is in. Nothing to remove is fine.

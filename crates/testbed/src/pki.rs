@@ -14,8 +14,9 @@ use rcgen::{
 };
 
 use crate::{
-    bed::{API_PORT, Bed, CONTROL_PLANE, DNS_DOMAIN, FIRST_SERVICE},
+    bed::{API_PORT, Bed, DNS_DOMAIN, Plan},
     error::{Result, While, create_dir, read_file, write_file},
+    ip::IpFamilies,
 };
 
 /// The file that appears last: with it, everything else is there.
@@ -33,7 +34,7 @@ const USERS: [(&str, &str, &str); 7] = [
 ];
 
 /// Makes all keys, certificates and inner kubeconfigs of a bed, once.
-pub fn ensure(bed: &Bed, nodes: u8) -> Result<()> {
+pub fn ensure(bed: &Bed, plan: &Plan) -> Result<()> {
     if bed.pki(DONE).exists() {
         return Ok(());
     }
@@ -51,26 +52,23 @@ pub fn ensure(bed: &Bed, nodes: u8) -> Result<()> {
     write_file(&bed.pki("service-accounts.pub"), service_accounts.public_key_pem())?;
     let issuer = Issuer::new(ca, ca_key);
 
-    let api_server = [
-        CONTROL_PLANE.to_owned(),
-        FIRST_SERVICE.to_owned(),
-        "127.0.0.1".to_owned(),
-        "localhost".to_owned(),
-        "kubernetes".to_owned(),
-        "kubernetes.default".to_owned(),
-        "kubernetes.default.svc".to_owned(),
-        format!("kubernetes.default.svc.{DNS_DOMAIN}"),
-    ];
+    let families = plan.ip_families;
+    let names = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+    let own_addresses = families.all().iter().flat_map(|family| [family.control_plane, family.first_service]);
+    let mut api_server = names.into_iter().chain(own_addresses).map(str::to_owned).collect::<Vec<_>>();
+    api_server.push(format!("kubernetes.default.svc.{DNS_DOMAIN}"));
     issue(bed, &issuer, "kube-apiserver", name("kube-apiserver", ""), &api_server)?;
     for (file, user, group) in USERS {
         issue(bed, &issuer, file, name(user, group), &[])?;
-        write_inner_kubeconfig(bed, file)?;
+        write_inner_kubeconfig(bed, families, file)?;
     }
-    for number in 1..=nodes {
+    for number in 1..=plan.nodes {
         let node = bed.node(number);
         let subject = name(&format!("system:node:{}", node.name()), "system:nodes");
-        issue(bed, &issuer, &node.name(), subject, &[node.name(), node.address()])?;
-        write_inner_kubeconfig(bed, &node.name())?;
+        let mut names = vec![node.name()];
+        names.extend(families.each(|family| family.node(number)));
+        issue(bed, &issuer, &node.name(), subject, &names)?;
+        write_inner_kubeconfig(bed, families, &node.name())?;
     }
     write_file(&bed.pki(DONE), "")
 }
@@ -119,8 +117,8 @@ fn write_secret(path: &Path, content: &str) -> Result<()> {
     create().while_(|| format!("writing {}", path.display()))
 }
 
-fn write_inner_kubeconfig(bed: &Bed, user: &str) -> Result<()> {
-    let server = format!("https://{CONTROL_PLANE}:{API_PORT}");
+fn write_inner_kubeconfig(bed: &Bed, families: IpFamilies, user: &str) -> Result<()> {
+    let server = format!("https://{}", families.primary().at_control_plane(API_PORT));
     write_kubeconfig(bed, user, &server, &bed.inner_kubeconfig(user))
 }
 

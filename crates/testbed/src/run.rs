@@ -27,7 +27,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let bed = arguments.name;
     Bed::check_beds_dir()?;
     match arguments.verb {
-        Verb::Up { nodes, port } => up(&bed, Wanted { nodes, port }),
+        Verb::Up { nodes, ip_family, port } => up(&bed, Wanted { nodes, ip_families: ip_family, port }),
         Verb::Down => down(&bed),
         Verb::Status { json } => status(&bed, json),
         Verb::List => list(),
@@ -41,7 +41,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         }
         Verb::Exec { node, command } => exec(&bed, node, &command),
         Verb::Logs { component, follow } => logs(&bed, component.as_deref(), follow),
-        Verb::Build => build_all(),
+        Verb::Build { component } => build_programs(component.as_deref()),
         Verb::EtcdBinaries => etcd_binaries(),
         Verb::EnterBed => enter_bed(&bed),
         Verb::RunBed => run_bed(bed),
@@ -208,12 +208,17 @@ fn logs(bed: &Bed, component: Option<&str>, follow: bool) -> Result<()> {
     become_command(tail)
 }
 
-fn build_all() -> Result<()> {
-    machine::prepare()?;
+/// Compiling takes no root; the machine is prepared by whoever has it.
+fn build_programs(only: Option<&str>) -> Result<()> {
     let cache = Cache::open()?;
-    build::build(&build::KUBE, &cache)?;
-    build::build(&build::COREDNS, &cache)?;
-    build::standard_images(&cache).map(drop)
+    for component in build::ALL.iter().filter(|component| only.is_none_or(|only| only == component.name)) {
+        build::build(component, &cache)?;
+    }
+    if only.is_none() && machine::require_root().is_ok() {
+        machine::prepare()?;
+        build::standard_images(&cache)?;
+    }
+    Ok(())
 }
 
 /// A directory with `3.5/etcd`, `3.5/etcdctl` and so on: what tests of the file formats compare with.

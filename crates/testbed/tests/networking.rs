@@ -64,7 +64,45 @@ spec:
 #[test]
 fn pods_on_three_nodes_talk_by_name_by_cluster_ip_and_by_node_port() {
     let bed = TestBed::shared();
+    talk_in_every_way(&bed, &web(&bed, "networking"), ["10.90.0.11", "10.90.0.12", "10.90.0.13"]);
+}
+
+#[test]
+fn on_a_bed_of_ipv6_pods_talk_in_the_same_ways_and_have_no_other_address() {
+    let bed = TestBed::own("ipv6");
+    bed.up(&["--ip-family", "ipv6"]);
+    let said = bed.refusal(&["up", "--ip-family", "dual"]);
+    assert!(said.contains("addresses of IPv6") && said.contains("testbed down"), "{said}");
     let namespace = web(&bed, "networking");
+    talk_in_every_way(&bed, &namespace, ["fd00:90::11", "fd00:90::12", "fd00:90::13"]);
+    for pod in ["web-0", "web-1", "web-2"] {
+        let addresses = namespace.sh(pod, "ip -4 -oneline address show scope global").unwrap();
+        assert_eq!(addresses, "", "{pod} has an address of IPv4");
+    }
+}
+
+#[test]
+fn on_a_bed_of_both_families_a_service_that_asks_is_reached_by_both_its_addresses() {
+    let bed = TestBed::own("dual");
+    bed.up(&["--ip-family", "dual"]);
+    let namespace = web(&bed, "networking");
+    namespace.kubectl(&["patch", "service", "any", "--patch", r#"{"spec":{"ipFamilyPolicy":"RequireDualStack"}}"#]);
+    let addresses = namespace.get(&["service", "any"])["spec"]["clusterIPs"].as_array().unwrap().clone();
+    let addresses = addresses.iter().map(|address| address.as_str().unwrap()).collect::<Vec<_>>();
+    assert!(addresses[0].starts_with("10.96.") && addresses[1].starts_with("fd00:96::"), "{addresses:?}");
+    for address in addresses {
+        let fetch = format!("timeout 2 wget -qO- http://{}/name", in_url(address));
+        let answer = eventually(&format!("a pod reaches {address}"), || namespace.sh("web-0", &fetch));
+        assert!(answer.starts_with("web-"), "{answer}");
+    }
+}
+
+fn in_url(address: &str) -> String {
+    if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
+}
+
+/// Pod to pod by name, through Services, to itself, by ports of nodes, and to the API server.
+fn talk_in_every_way(bed: &TestBed, namespace: &Namespace, node_addresses: [&str; 3]) {
     let pods = namespace.get(&["pods", "-l", "app=web"]);
     let mut nodes: Vec<_> =
         pods["items"].as_array().unwrap().iter().map(|pod| pod["spec"]["nodeName"].to_string()).collect();
@@ -75,7 +113,7 @@ fn pods_on_three_nodes_talk_by_name_by_cluster_ip_and_by_node_port() {
     let fetch = |from: &str, url: &str| namespace.sh(from, &format!("timeout 2 wget -qO- http://{url}/name"));
     for from in ["web-0", "web-1", "web-2"] {
         for to in ["web-0", "web-1", "web-2"] {
-            let name = format!("{to}.web.{}.svc.cluster.local:8080", namespace.name);
+            let name = format!("{to}.web.{}.svc.quorate.test:8080", namespace.name);
             let answer = eventually(&format!("{from} reaches {to} by name"), || fetch(from, &name));
             assert_eq!(answer, to);
         }
@@ -84,13 +122,17 @@ fn pods_on_three_nodes_talk_by_name_by_cluster_ip_and_by_node_port() {
         // From web-0 this is traffic of a pod to itself through its own Service.
         let answer = eventually(&format!("{from} reaches web-0's Service"), || fetch(from, "only-web-0"));
         assert_eq!(answer, "web-0");
+        // Busybox and the API server have no cipher in common; that it wants another protocol is an answer too.
+        let api = r"printf 'GET / HTTP/1.0\r\n\r\n' | timeout 5 nc kubernetes.default 443";
+        let answer = eventually(&format!("{from} reaches the API server"), || namespace.sh(from, api));
+        assert!(answer.contains("HTTPS server"), "{answer}");
     }
 
     let service = namespace.get(&["service", "only-web-0"]);
     let port = service["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
-    for node in ["10.90.0.11", "10.90.0.12", "10.90.0.13"] {
-        let from_pod =
-            eventually(&format!("a pod reaches {node}:{port}"), || fetch("web-1", &format!("{node}:{port}")));
+    for node in node_addresses {
+        let url = format!("{}:{port}", in_url(node));
+        let from_pod = eventually(&format!("a pod reaches {url}"), || fetch("web-1", &url));
         assert_eq!(from_pod, "web-0");
         let request = format!("exec 3<>/dev/tcp/{node}/{port}; printf 'GET /name HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3");
         let from_bed = bed.run(&["exec", "--", "bash", "-c", &request]);
@@ -103,7 +145,7 @@ fn a_headless_service_lists_each_ready_pod() {
     let bed = TestBed::shared();
     let namespace = web(&bed, "headless");
     let listed = eventually("three addresses are listed", || {
-        let answer = namespace.sh("web-0", "nslookup web.headless.svc.cluster.local")?;
+        let answer = namespace.sh("web-0", "nslookup web.headless.svc.quorate.test")?;
         let addresses: Vec<_> = answer.lines().filter(|line| line.contains("10.244.")).map(str::to_owned).collect();
         (addresses.len() == 3).then_some(addresses)
     });

@@ -4,10 +4,19 @@
 mod support;
 
 use std::{
-    fs,
-    sync::{Mutex, MutexGuard, PoisonError},
+    fs::{self, File},
+    net::{SocketAddr, TcpStream},
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
+use quorate_testbed::{Bed, cgroup};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use support::{Namespace, TestBed, eventually, restricted_pod};
 
 /// Only one node may be in trouble at a time.
@@ -32,6 +41,81 @@ fn is_running(mark: &str) -> bool {
 
 fn uid(bed: &TestBed, node: &str) -> String {
     bed.get(&["node", node])["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// Opens connections to the API server from a node until it is told to stop, and keeps what went wrong. The kernel answers
+/// these by itself, however busy the API server is, so one that takes longer than this was lost.
+struct Caller {
+    made: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    calling: JoinHandle<Vec<String>>,
+}
+
+const LOST: Duration = Duration::from_secs(3);
+const BETWEEN_CALLS: Duration = Duration::from_millis(20);
+const ENOUGH_CALLS: usize = 20;
+
+impl Caller {
+    fn on(bed: &TestBed, node: u8) -> Self {
+        let api = SocketAddr::from(([10, 90, 0, 1], 6443));
+        let node = bed.name.parse::<Bed>().unwrap().node(node);
+        let (made, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counted, stopped) = (made.clone(), stop.clone());
+        let calling = thread::spawn(move || {
+            let init = cgroup::init_process(&node.system_cgroup()).unwrap().unwrap();
+            let network = File::open(format!("/proc/{init}/ns/net")).unwrap();
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            eventually("a node that has just booted has a network", || TcpStream::connect_timeout(&api, LOST).ok());
+            let mut failures = Vec::new();
+            while !stopped.load(Ordering::SeqCst) {
+                if let Err(error) = TcpStream::connect_timeout(&api, LOST) {
+                    failures.push(error.to_string());
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(BETWEEN_CALLS);
+            }
+            failures
+        });
+        Caller { made, stop, calling }
+    }
+
+    fn goes_on(&self) {
+        let before = self.made.load(Ordering::SeqCst);
+        eventually("it has called", || {
+            (self.calling.is_finished() || self.made.load(Ordering::SeqCst) >= before + ENOUGH_CALLS).then_some(())
+        });
+    }
+
+    fn failures(self) -> Vec<String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.calling.join().unwrap()
+    }
+}
+
+#[test]
+fn a_node_that_dies_returns_or_is_cut_off_leaves_the_other_nodes_their_way_to_the_api_server() {
+    let _alone = alone();
+    let bed = TestBed::shared();
+    for victim in 1..=3u8 {
+        let callers = (1..=3).filter(|node| *node != victim).map(|node| (node, Caller::on(&bed, node)));
+        let callers = callers.collect::<Vec<_>>();
+        let goes_on = || callers.iter().for_each(|(_, caller)| caller.goes_on());
+        let (name, number) = (format!("node{victim}"), victim.to_string());
+        goes_on();
+        for fault in ["kill", "start", "cut", "heal"] {
+            bed.run(&["node", fault, &number]);
+            if fault == "kill" {
+                let cable = || bed.testbed(&["exec", "--", "ip", "link", "show", &name]).status.success();
+                eventually("the cable of the dead node is gone", || (!cable()).then_some(()));
+            }
+            goes_on();
+        }
+        for (node, caller) in callers {
+            let failures = caller.failures();
+            assert!(failures.is_empty(), "node{node} lost the API server by the faults of {name}: {failures:?}");
+        }
+        eventually("it is ready again", || bed.node_is_ready(&name).then_some(()));
+    }
 }
 
 #[test]

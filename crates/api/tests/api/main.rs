@@ -5,5 +5,5 @@
 
 mod admission;
 mod common;
-mod not_yet;
 mod published;
+mod specs;

@@ -4,7 +4,7 @@ use quorate_api::{EtcdCluster, EtcdMember};
 use serde_json::Value;
 
 /// Calls `visit` with the path and schema of every node below the root.
-fn walk(path: &str, schema: &Value, visit: &mut impl FnMut(&str, &Value)) {
+pub(crate) fn walk(path: &str, schema: &Value, visit: &mut impl FnMut(&str, &Value)) {
     visit(path, schema);
     if let Some(properties) = schema["properties"].as_object() {
         for (name, property) in properties {

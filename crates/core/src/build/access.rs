@@ -7,6 +7,7 @@ use quorate_api::names;
 
 use super::metadata;
 use crate::context::Context;
+use crate::rules::Plan;
 
 pub(super) fn service_account(context: &Context<'_>) -> ServiceAccount {
     ServiceAccount {
@@ -18,8 +19,8 @@ pub(super) fn service_account(context: &Context<'_>) -> ServiceAccount {
 }
 
 /// By name, so that the account reaches no other cluster. Between members of one cluster an admission policy decides.
-pub(super) fn role(context: &Context<'_>) -> Role {
-    let members = context.members.iter().map(|member| member.name.clone()).collect::<Vec<_>>();
+pub(super) fn role(context: &Context<'_>, plan: &Plan) -> Role {
+    let members = (0..plan.pods).map(|ordinal| names::member(context.name, ordinal)).collect::<Vec<_>>();
     let rule = |group: &str, resource: &str, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(vec![resource.to_owned()]),

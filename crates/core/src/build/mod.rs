@@ -1,7 +1,7 @@
-//! Objects from a spec that can be followed. Nothing here can fail.
+//! Objects from a spec that can be followed and a plan that was made. Nothing here can fail, and nothing is decided.
 
 mod access;
-pub(crate) mod addresses;
+pub mod addresses;
 mod budget;
 pub mod certificates;
 mod member;
@@ -19,24 +19,29 @@ use quorate_api::names::{self, labels};
 use crate::context::Context;
 use crate::drift;
 use crate::object::{Kind, Object, ObjectKey};
+use crate::rules::Plan;
+
+pub(crate) use services::is_cut_off;
 
 /// Everything that the cluster consists of, in the order in which it is made.
-pub(crate) fn objects(context: &Context<'_>) -> Vec<Object> {
+pub(crate) fn objects(context: &Context<'_>, plan: &Plan) -> Vec<Object> {
     let mut objects = Vec::from_iter(access::operator_binding(context).map(Object::from));
     objects.extend([
         access::service_account(context).into(),
-        access::role(context).into(),
+        access::role(context, plan).into(),
         access::role_binding(context).into(),
         services::peer(context).into(),
     ]);
-    // Clients find the cluster only once it is formed: nothing they are told before could be relied on.
-    if context.is_formed() {
+    // Clients find the cluster only once it is formed: nothing they are told before could be relied on. While a quorum is
+    // being recovered there is one already, and it leads nowhere.
+    if context.is_formed() || context.is_recovering() {
         objects.push(services::client(context).into());
     }
-    objects.extend(context.members.iter().map(|member| member::lease(context, member).into()));
-    objects.extend(context.members.iter().map(|member| member::etcd_member(context, member).into()));
-    objects.push(workload::stateful_set(context).into());
-    objects.push(budget::disruption_budget(context).into());
+    // Before any ticket: nobody may be evicted beside a member that is stopped.
+    objects.push(budget::disruption_budget(context, plan).into());
+    objects.extend((0..plan.pods).map(|ordinal| member::lease(context, ordinal).into()));
+    objects.extend((0..plan.pods).map(|ordinal| member::etcd_member(context, plan, ordinal).into()));
+    objects.push(workload::stateful_set(context, plan).into());
     objects.into_iter().map(drift::sealed).collect()
 }
 
@@ -48,7 +53,7 @@ pub(crate) fn missing_operator_binding(context: &Context<'_>) -> Option<Object> 
 }
 
 /// The names that the cluster needs, also of what is made later.
-pub(crate) fn keys(context: &Context<'_>) -> Vec<ObjectKey> {
+pub(crate) fn keys(context: &Context<'_>, plan: &Plan) -> Vec<ObjectKey> {
     let account = names::member_account(context.name);
     let mut keys = vec![
         ObjectKey::new(Kind::ServiceAccount, account.clone()),
@@ -60,9 +65,10 @@ pub(crate) fn keys(context: &Context<'_>) -> Vec<ObjectKey> {
         ObjectKey::new(Kind::PodDisruptionBudget, names::disruption_budget(context.name)),
     ];
     keys.extend(access::operator_binding(context).map(|binding| Object::from(binding).key()));
-    for member in &context.members {
-        keys.push(ObjectKey::new(Kind::Lease, member.name.clone()));
-        keys.push(ObjectKey::new(Kind::EtcdMember, member.name.clone()));
+    for ordinal in 0..plan.pods {
+        let name = names::member(context.name, ordinal);
+        keys.push(ObjectKey::new(Kind::Lease, name.clone()));
+        keys.push(ObjectKey::new(Kind::EtcdMember, name));
     }
     keys
 }

@@ -88,7 +88,7 @@ fn agent(context: &Context<'_>) -> Container {
         // a dead agent gets the agent killed.
         readiness_probe: Some(Probe { period_seconds: Some(1), failure_threshold: Some(3), ..probe("/readyz") }),
         liveness_probe: Some(Probe { period_seconds: Some(10), failure_threshold: Some(6), ..probe("/healthz") }),
-        resources: context.desired.pod_template().resources.agent.clone(),
+        resources: Some(requesting(context.desired.pod_template().resources.agent.clone(), &defaults::AGENT_REQUESTS)),
         volume_mounts: Some(mounts),
         security_context: Some(container_security()),
         ..Container::default()
@@ -98,21 +98,25 @@ fn agent(context: &Context<'_>) -> Container {
 /// No probes of its own: etcd exits when it cannot go on, and whether it serves is the agent's to say.
 fn etcd(context: &Context<'_>) -> Container {
     let etcd = context.desired.etcd();
-    let resources = context.desired.pod_template().resources.etcd.clone();
+    let resources = requesting(context.desired.pod_template().resources.etcd.clone(), &defaults::ETCD_REQUESTS);
     let mut mounts = vec![mount(RUN_VOLUME, paths::RUN), mount(DATA_VOLUME, paths::VOLUME)];
     if context.desired.encrypted {
-        mounts.extend([mount("tls-peer", paths::TLS_PEER), mount("tls-server", paths::TLS_SERVER)]);
+        mounts.extend([
+            mount("tls-peer", paths::TLS_PEER),
+            mount("tls-peer-client", paths::TLS_PEER_CLIENT),
+            mount("tls-server", paths::TLS_SERVER),
+        ]);
     }
     Container {
         name: "etcd".to_owned(),
         image: Some(image(context)),
         image_pull_policy: Some(pull_policy(context)),
         command: Some(vec![paths::LAUNCH.to_owned()]),
-        env: go_max_procs(resources.as_ref()).map(|procs| {
+        env: go_max_procs(&resources).map(|procs| {
             vec![EnvVar { name: "GOMAXPROCS".to_owned(), value: Some(procs.to_string()), value_from: None }]
         }),
         ports: Some(vec![port("client", etcd.client_port), port("peer", etcd.peer_port)]),
-        resources,
+        resources: Some(resources),
         volume_mounts: Some(mounts),
         security_context: Some(container_security()),
         ..Container::default()
@@ -134,9 +138,21 @@ fn pull_policy(context: &Context<'_>) -> String {
 }
 
 /// Whole CPUs of the limit, at least one. Without it Go counts the CPUs of the node and is throttled.
-fn go_max_procs(resources: Option<&ResourceRequirements>) -> Option<i64> {
-    let limit = resources?.limits.as_ref()?.get("cpu")?;
+fn go_max_procs(resources: &ResourceRequirements) -> Option<i64> {
+    let limit = resources.limits.as_ref()?.get("cpu")?;
     Quantity::parse(&limit.0).and_then(Quantity::whole).map(|cpus| cpus.max(1))
+}
+
+/// What the user says, and requests for what the user says nothing about. A limit alone says something: Kubernetes takes it
+/// for the request as well, and ours might be above it.
+fn requesting(custom: Option<ResourceRequirements>, defaults: &[(&str, &str)]) -> ResourceRequirements {
+    let mut resources = custom.unwrap_or_default();
+    let limits = resources.limits.clone().unwrap_or_default();
+    let requests = resources.requests.get_or_insert_default();
+    for (resource, amount) in defaults.iter().filter(|(resource, _)| !limits.contains_key(*resource)) {
+        requests.entry((*resource).to_owned()).or_insert_with(|| QuantityText((*amount).to_owned()));
+    }
+    resources
 }
 
 fn member_settings(context: &Context<'_>) -> MemberSettings {
@@ -144,6 +160,7 @@ fn member_settings(context: &Context<'_>) -> MemberSettings {
     MemberSettings {
         cluster: context.name.to_owned(),
         namespace: context.namespace.to_owned(),
+        version: context.desired.version.to_string(),
         peer_domain: addresses::peer_domain(context),
         client_domain: addresses::client_domain(context),
         client_port: etcd.client_port,
@@ -186,6 +203,7 @@ fn volumes(context: &Context<'_>) -> Vec<Volume> {
         };
         volumes.extend([
             secret("tls-peer", secrets::peer(context.name)),
+            secret("tls-peer-client", secrets::peer_client(context.name)),
             secret("tls-server", secrets::server(context.name)),
             secret("tls-agent", secrets::agent(context.name)),
         ]);
@@ -239,7 +257,8 @@ fn container_security() -> SecurityContext {
 }
 
 /// Evenly, with at most one member more on one node or zone than on another, so that it works with few nodes too. Nodes
-/// that take no pods are not counted: a dead one must not keep its member from coming back elsewhere.
+/// that take no pods are not counted: a dead one must not keep its member from coming back elsewhere. What the user says of
+/// the same nodes or zones takes the place of ours: Kubernetes refuses two of a kind.
 fn spread(context: &Context<'_>) -> Vec<TopologySpreadConstraint> {
     let over = |key: &str, strict: bool| TopologySpreadConstraint {
         topology_key: key.to_owned(),
@@ -254,7 +273,12 @@ fn spread(context: &Context<'_>) -> Vec<TopologySpreadConstraint> {
         Spread::Zone => vec![over("kubernetes.io/hostname", true), over("topology.kubernetes.io/zone", true)],
         Spread::None => Vec::new(),
     };
-    all.extend(context.desired.pod_template().topology_spread_constraints.iter().cloned());
+    let of_user = &context.desired.pod_template().topology_spread_constraints;
+    let alike = |one: &TopologySpreadConstraint, other: &TopologySpreadConstraint| {
+        one.topology_key == other.topology_key && one.when_unsatisfiable == other.when_unsatisfiable
+    };
+    all.retain(|ours| !of_user.iter().any(|theirs| alike(ours, theirs)));
+    all.extend(of_user.iter().cloned());
     all
 }
 

@@ -2,10 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use quorate_api::names;
+use quorate_api::names::{self, labels};
 
 use super::{metadata, selector_labels, serving_label};
 use crate::context::Context;
+use crate::object::Object;
 
 /// Headless. Members must find each other before they are ready, or they never would be.
 pub(super) fn peer(context: &Context<'_>) -> Service {
@@ -23,10 +24,16 @@ pub(super) fn peer(context: &Context<'_>) -> Service {
     }
 }
 
+/// What no pod has: clients are cut off, and members still find each other.
+const NOBODY: &str = "cut-off";
+
 /// Leads to ready members only, and to none that the operator has hidden.
 pub(super) fn client(context: &Context<'_>) -> Service {
     let mut selected = selector_labels(context);
     selected.extend(serving_label());
+    if !context.is_formed() {
+        selected.insert(labels::SERVING.to_owned(), NOBODY.to_owned());
+    }
     Service {
         metadata: metadata(context, names::client_service(context.name)),
         spec: Some(ServiceSpec {
@@ -39,6 +46,13 @@ pub(super) fn client(context: &Context<'_>) -> Service {
         }),
         ..Service::default()
     }
+}
+
+/// Whether it leads nowhere, though it is there.
+pub(crate) fn is_cut_off(service: &Object) -> bool {
+    let Object::Service(service) = service else { return false };
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector.and_then(|selector| selector.get(labels::SERVING)).is_some_and(|serving| serving == NOBODY)
 }
 
 fn port(name: &str, number: i32) -> ServicePort {

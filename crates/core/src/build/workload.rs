@@ -14,11 +14,12 @@ use quorate_api::names::{self, DATA_VOLUME, annotations};
 
 use super::{cluster_label, common_labels, metadata, pod, selector, selector_labels, serving_label};
 use crate::context::Context;
+use crate::rules::Plan;
 use crate::validate::Storage;
 
 /// Pods start together (`Parallel`): a quorum needs most of them. They are replaced only when we delete them
 /// (`OnDelete`): Kubernetes knows nothing of leaders.
-pub(super) fn stateful_set(context: &Context<'_>) -> StatefulSet {
+pub(super) fn stateful_set(context: &Context<'_>, plan: &Plan) -> StatefulSet {
     let template = context.desired.pod_template();
     let mut labels = template.labels.clone();
     labels.extend(common_labels(context));
@@ -28,7 +29,7 @@ pub(super) fn stateful_set(context: &Context<'_>) -> StatefulSet {
     StatefulSet {
         metadata: with_last_good_spec(context, metadata(context, names::stateful_set(context.name))),
         spec: Some(StatefulSetSpec {
-            replicas: Some(context.desired.members.get()),
+            replicas: Some(plan.pods),
             service_name: Some(names::peer_service(context.name)),
             pod_management_policy: Some("Parallel".to_owned()),
             update_strategy: Some(StatefulSetUpdateStrategy {

@@ -3,64 +3,51 @@
 
 use std::ops::ControlFlow;
 
-use jiff::Timestamp;
-use quorate_api::names;
-use quorate_api::status::{MemberHealth, MemberRole, MemberStatus};
+use quorate_api::status::MemberRole;
 
-use super::Plan;
-use crate::action::{Action, Effect, Guard};
-use crate::context::{Context, MemberFacts};
-use crate::object::Kind;
+use super::{Plan, restart};
+use crate::action::{Action, Effect};
+use crate::context::{Context, Member};
+use crate::gate::Gate;
+use crate::guard::Guard;
 use crate::quorum;
 use crate::reason::Reason;
-use crate::status::members;
-use crate::validate::Storage;
 
 pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
-    // Ephemeral storage goes with the pod.
-    let is_ephemeral = matches!(context.desired.storage, Storage::Ephemeral { .. });
-    let Some(made) = account_made(context) else { return ControlFlow::Continue(()) };
-    if is_ephemeral || !plan.actions.is_empty() || context.is_pod_away() {
+    // Whatever else is being put right may be what keeps a member from being well.
+    let is_budget = |action: &Action| matches!(action.reason, Reason::EvictionsStopped | Reason::EvictionsAllowed);
+    if !plan.actions.iter().all(is_budget) {
         return ControlFlow::Continue(());
     }
-    let observed = members::observe(context);
-    let (speechless, replaced): (Vec<_>, Vec<_>) =
-        observed.iter().zip(&context.members).partition(|(_, member)| is_speechless(member, made));
-    let is_back = |(status, _): &(&MemberStatus, &MemberFacts<'_>)| status.status == MemberHealth::Ready;
-    if context.is_formed() && !replaced.iter().all(is_back) {
-        return ControlFlow::Continue(());
-    }
-    // Those who cannot speak have only the kubelet to speak for them.
-    let well = replaced.iter().filter(|other| is_back(other)).count()
-        + speechless.iter().filter(|(_, member)| is_pod_ready(member)).count();
-    let may_stop = |member: &MemberFacts<'_>| {
-        let others = well - usize::from(is_pod_ready(member));
-        let has_no_part_yet = !context.is_formed() && !member.is_running();
-        context.size() == 1 || has_no_part_yet || quorum::is_quorate(others, context.size())
+    let gate = Gate::counting_on(context, |member: &Member<'_>| context.serves(member));
+    let leads = |member: &Member<'_>| member.status.role == Some(MemberRole::Leader);
+    let has_no_part_yet = |member: &Member<'_>| {
+        let keeps_data = !context.desired.is_ephemeral() || !member.has_started();
+        !context.is_formed() && !member.is_running() && keeps_data && !context.is_pod_away()
     };
-    let leads = |status: &MemberStatus| status.role == Some(MemberRole::Leader);
-    let next = speechless
+    let next = context
+        .members
         .iter()
-        .filter(|(_, member)| may_stop(member))
-        .min_by_key(|(status, member)| (is_pod_ready(member), leads(status), member.ordinal));
-    if let Some((_, member)) = next
+        .filter(|member| context.is_speechless(member))
+        .filter(|member| has_no_part_yet(member) || (gate.may_stop(member) && is_replaceable(context, member)))
+        .min_by_key(|member| (member.is_pod_ready(), leads(member), member.ordinal));
+    if let Some(member) = next
         && let Some(pod) = member.pod
     {
         let effect = Effect::RestartPod { name: member.name.clone(), guard: Guard::Uid(pod.uid.clone()) };
         plan.actions.push(Action::new(Reason::AccountRenewed, effect));
+        restart::confirm_all(context, plan);
     }
     ControlFlow::Continue(())
 }
 
-fn account_made(context: &Context<'_>) -> Option<Timestamp> {
-    let account = context.view.object(Kind::ServiceAccount, &names::member_account(context.name))?;
-    Some(account.metadata().creation_timestamp.as_ref()?.0)
-}
-
-fn is_speechless(member: &MemberFacts<'_>, account_made: Timestamp) -> bool {
-    member.pod.and_then(|pod| pod.created).is_some_and(|created| created < account_made)
-}
-
-fn is_pod_ready(member: &MemberFacts<'_>) -> bool {
-    member.pod.is_some_and(|pod| pod.ready)
+/// One whose data goes with its pod is replaced, on the word of others who can speak. If there are too few, all are left
+/// alone: within the hour their kubelets ask for another token.
+fn is_replaceable(context: &Context<'_>, member: &Member<'_>) -> bool {
+    let speaks = |other: &&Member<'_>| {
+        let is_other = other.ordinal != member.ordinal && other.seat.is_voter();
+        is_other && other.is_ready() && !context.is_speechless(other)
+    };
+    let speaking = context.members.iter().filter(speaks).count();
+    !context.desired.is_ephemeral() || quorum::is_quorate(speaking, context.size())
 }

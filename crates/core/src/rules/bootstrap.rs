@@ -1,27 +1,24 @@
 //! From nothing, or from old volumes, to a formed cluster: exactly once.
 //!
 //! The latch has three positions. Absent: no member may start empty, all report what they have. `Issued`: all were empty,
-//! members may start as a new cluster. `Formed`: none may start empty ever again in this epoch. Each step is written
-//! before anything may rely on it, and tickets are withdrawn before the latch closes, so that at no moment a member could
-//! start empty next to a formed cluster.
+//! members may start as a new cluster. `Formed`: the cluster has had a quorum, and clients may find it. Each step is written
+//! before anything may rely on it. Which members may still start empty is for the tickets to say.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use quorate_api::member::{DataState, Peer, Ticket};
+use quorate_api::member::{DataState, Ticket};
 use quorate_api::names;
-use quorate_api::status::{Latch, LatchState, MemberHealth};
+use quorate_api::status::{Latch, LatchState};
 
-use super::Plan;
-use crate::build::addresses;
-use crate::context::{Context, MemberFacts};
+use super::{Plan, recovery};
+use crate::context::{Context, Member, MemberFacts};
+use crate::membership;
+use crate::object::{Kind, ObjectKey};
 use crate::quorum;
+use crate::read::Read;
 use crate::reason::Reason;
-
-/// How long a serving quorum waits for members that have not started yet, before they lose the right to start empty.
-pub(crate) const LATECOMER_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 const FIRST_EPOCH: i64 = 1;
 
@@ -31,7 +28,9 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
     }
     match context.latch() {
         None => first_step(context, plan),
-        Some(latch) if latch.state == LatchState::Issued => second_step(context, latch, plan),
+        Some(latch) if latch.state == LatchState::Issued && latch.recovery.is_none() => {
+            second_step(context, latch, plan);
+        }
         Some(_) => {}
     }
     ControlFlow::Continue(())
@@ -39,48 +38,76 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
 
 /// Absent to `Issued`, or to `Formed` if there is data already.
 fn first_step(context: &Context<'_>, plan: &mut Plan) {
-    let with_data = context.members.iter().filter(|member| member.cluster_id().is_some()).collect::<Vec<_>>();
-    let cluster_ids = with_data.iter().filter_map(|member| member.cluster_id()).collect::<BTreeSet<_>>();
+    // Of all that report, members or not: one volume's list must not hide what is on the others.
+    let cluster_ids = membership::newest_cluster_ids(context.view);
+    let has_data = |member: &&Member<'_>| member.cluster_id().is_some_and(|id| cluster_ids.contains(id));
+    let with_data = context.members.iter().filter(has_data).collect::<Vec<_>>();
     match cluster_ids.iter().copied().collect::<Vec<_>>()[..] {
-        [] => issue_if_all_empty(context, plan),
         // Somebody removed the status while the cluster was being formed.
         _ if is_open(context) => plan.note(Reason::BootstrapClosed, "withdrawing the permission to start empty"),
-        [cluster_id] if !is_agreed(context, with_data.len()) => {
-            let silent = name_those(context, |member| member.data_state().is_none());
+        [] => issue_if_all_empty(context, plan),
+        [cluster_id] if !is_agreed(context, plan, with_data.len()) => {
+            let silent = silent(context, plan).join(", ");
             let detail = format!("waiting for {silent} to report before cluster {cluster_id} goes on");
             plan.note(Reason::WaitingForReports, detail);
         }
         [cluster_id] => {
             let epoch = with_data.iter().filter_map(|member| member.data_epoch()).max().unwrap_or(FIRST_EPOCH);
-            plan.latch = Some(latch(context, LatchState::Formed, epoch, Some(cluster_id)));
-            plan.note(Reason::Adopted, format!("cluster {cluster_id} goes on from its volumes"));
+            let cluster_id = Some(cluster_id.to_owned());
+            // Nobody knows under which names it began, so no member of it can begin any more.
+            plan.latch = Some(Latch { cluster_id, ..latch(context, LatchState::Formed, epoch) });
+            plan.note(Reason::Adopted, adopted(context));
+            plan.data_loss = recovery::loss_of_adopted(context, epoch);
         }
         ref several => plan.note(Reason::ClusterIdMismatch, format!("found clusters {}", several.join(", "))),
     }
 }
 
-/// One volume does not speak for the cluster: a majority does, or all there are.
-fn is_agreed(context: &Context<'_>, with_data: usize) -> bool {
-    quorum::is_quorate(with_data, context.size()) || context.members.iter().all(|member| member.data_state().is_some())
+fn adopted(context: &Context<'_>) -> String {
+    let (found, wished) = (context.size(), context.desired.members.get());
+    let size = if i32::try_from(found) == Ok(wished) { String::new() } else { format!(", {wished} are wished for") };
+    format!("a cluster of {found} members goes on from its volumes{size}")
+}
+
+/// One volume does not speak for the cluster: a majority does, of those that it lists and of those that are wished for, or
+/// all there are.
+fn is_agreed(context: &Context<'_>, plan: &Plan, with_data: usize) -> bool {
+    let wished = usize::try_from(context.desired.members.get()).unwrap_or_default();
+    quorum::is_quorate(with_data, context.size().max(wished)) || silent(context, plan).is_empty()
+}
+
+/// Pods that have not said yet what is on their volumes.
+fn silent(context: &Context<'_>, plan: &Plan) -> Vec<String> {
+    let names = (0..plan.pods).map(|ordinal| names::member(context.name, ordinal));
+    let has_reported = |name: &str| context.view.member(name)?.status.as_ref()?.data.as_ref().map(|_| ());
+    names.filter(|name| has_reported(name).is_none()).collect()
 }
 
 fn issue_if_all_empty(context: &Context<'_>, plan: &mut Plan) {
     let unusable = name_those(context, |member| {
+        use DataState::{Damaged, Fenced, Foreign, Unreadable};
         let state = member.data_state();
-        matches!(state, Some(DataState::Damaged | DataState::Foreign | DataState::Fenced)) || member.has_started()
+        matches!(state, Some(Damaged | Unreadable | Foreign | Fenced)) || member.has_started()
     });
     let beyond = context.view.member_claims().filter(|(ordinal, ..)| *ordinal >= context.desired.members.get());
     let beyond = beyond.map(|(_, claim, _)| claim).collect::<Vec<_>>();
-    let silent = name_those(context, |member| member.data_state().is_none());
+    let silent = silent(context, plan).join(", ");
     if !unusable.is_empty() {
         plan.note(Reason::DataNotEmpty, format!("the data of {unusable} must be looked at first"));
     } else if !beyond.is_empty() {
         let claims = beyond.join(", ");
-        let detail =
-            format!("volume claims {claims} are of a cluster that had more members; remove them or want as many");
+        let detail = format!(
+            "volume claims {claims} are of a cluster that had more members; remove them, or create the EtcdCluster again with as many replicas"
+        );
         plan.note(Reason::DataNotEmpty, detail);
     } else if silent.is_empty() {
-        plan.latch = Some(latch(context, LatchState::Issued, FIRST_EPOCH, None));
+        // What was heard of them may be older than a beginning.
+        let records = (0..plan.pods).map(|ordinal| names::member(context.name, ordinal));
+        plan.reads.extend(records.map(|name| Read::Object(ObjectKey::new(Kind::EtcdMember, name))));
+        plan.latch = Some(Latch {
+            size: Some(context.desired.members.get()),
+            ..latch(context, LatchState::Issued, FIRST_EPOCH)
+        });
         plan.note(Reason::BootstrapIssued, "all members are empty and form a new cluster");
     } else {
         plan.note(Reason::WaitingForReports, format!("waiting for {silent} to report"));
@@ -89,17 +116,17 @@ fn issue_if_all_empty(context: &Context<'_>, plan: &mut Plan) {
 
 /// `Issued` to `Formed`.
 fn second_step(context: &Context<'_>, issued: &Latch, plan: &mut Plan) {
-    if !is_closing(context) {
-        let missing = name_those(context, |member| !member.has_started());
+    let running = context.members.iter().filter(|member| member.is_running()).collect::<Vec<_>>();
+    if !quorum::is_quorate(running.len(), context.size()) {
+        let missing = name_those(context, |member| !member.is_running());
         plan.note(Reason::WaitingForMembers, format!("waiting for {missing} to start"));
         return;
     }
-    let running = context.members.iter().filter(|member| member.is_running());
-    let cluster_ids = running.filter_map(MemberFacts::cluster_id).collect::<BTreeSet<_>>();
+    let cluster_ids = running.iter().filter_map(|member| member.cluster_id()).collect::<BTreeSet<_>>();
     match cluster_ids.iter().copied().collect::<Vec<_>>()[..] {
-        _ if is_open(context) => plan.note(Reason::BootstrapClosed, "withdrawing the permission to start empty"),
         [cluster_id] => {
-            plan.latch = Some(latch(context, LatchState::Formed, issued.epoch, Some(cluster_id)));
+            let formed = latch(context, LatchState::Formed, issued.epoch);
+            plan.latch = Some(Latch { cluster_id: Some(cluster_id.to_owned()), size: issued.size, ..formed });
             plan.note(Reason::Formed, format!("cluster {cluster_id} has a quorum"));
         }
         [] => plan.note(Reason::WaitingForMembers, "waiting for a member to name its cluster"),
@@ -109,69 +136,12 @@ fn second_step(context: &Context<'_>, issued: &Latch, plan: &mut Plan) {
 
 /// Whether some member still holds a ticket to start empty, as one that cannot be read may.
 fn is_open(context: &Context<'_>) -> bool {
-    let holds_one = |member: &MemberFacts<'_>| matches!(member.ticket, Some(Ticket::Bootstrap { .. }));
+    let holds_one = |member: &Member<'_>| matches!(member.ticket, Some(Ticket::Bootstrap { .. }));
     context.members.iter().any(holds_one) || !context.view.unreadable_members.is_empty()
 }
 
-/// Whether the time to start empty is over: all have started, or a quorum runs and the rest had their time. Once the
-/// first ticket is withdrawn there is no way back.
-fn is_closing(context: &Context<'_>) -> bool {
-    if !context.latch().is_some_and(|latch| latch.state == LatchState::Issued) {
-        return false;
-    }
-    if context.members.iter().any(|member| matches!(member.ticket, Some(Ticket::Resume { .. }))) {
-        return true;
-    }
-    let all_started = context.members.iter().all(MemberFacts::has_started);
-    let running = context.members.iter().filter(|member| member.is_running()).count();
-    let waited = serving_since(context).is_some_and(|since| context.now.duration_since(since) >= LATECOMER_GRACE);
-    quorum::is_quorate(running, context.size()) && (all_started || waited)
-}
-
-/// Since when a majority has been ready, as far as is on record. An operator that was away has not waited.
-fn serving_since(context: &Context<'_>) -> Option<Timestamp> {
-    let members = &context.status()?.members;
-    let ready = members.iter().filter(|member| member.status == MemberHealth::Ready);
-    let mut since = ready.map(|member| member.last_transition_time.0).collect::<Vec<_>>();
-    since.sort_unstable();
-    since.get(quorum::quorum(context.size()) - 1).copied()
-}
-
-/// What a member may do at its next start.
-pub(crate) fn ticket(context: &Context<'_>) -> Ticket {
-    match context.latch() {
-        None => Ticket::Hold { reason: "members report their data before any may start empty".to_owned() },
-        Some(latch) if latch.state == LatchState::Issued && !is_closing(context) => Ticket::Bootstrap {
-            epoch: latch.epoch,
-            token: token(context, latch.epoch),
-            initial_cluster: initial_cluster(context),
-        },
-        Some(latch) => Ticket::Resume { epoch: latch.epoch },
-    }
-}
-
-/// When the rule changes its mind by the clock alone.
-pub(crate) fn next_change(context: &Context<'_>) -> Option<SignedDuration> {
-    context.latch().filter(|latch| latch.state == LatchState::Issued)?;
-    let left = LATECOMER_GRACE - context.now.duration_since(serving_since(context)?);
-    (left > SignedDuration::ZERO).then_some(left)
-}
-
-/// Tells this incarnation from every other one of this name, also in etcd's own handshake.
-fn token(context: &Context<'_>, epoch: i64) -> String {
-    format!("{}-{}-{epoch}", context.name, context.uid)
-}
-
-fn initial_cluster(context: &Context<'_>) -> Vec<Peer> {
-    let peer = |member: &MemberFacts<'_>| Peer {
-        name: member.name.clone(),
-        url: addresses::peer_url(context, &names::member(context.name, member.ordinal)),
-    };
-    context.members.iter().map(peer).collect()
-}
-
-fn latch(context: &Context<'_>, state: LatchState, epoch: i64, cluster_id: Option<&str>) -> Latch {
-    Latch { state, epoch, since: Time(context.now), cluster_id: cluster_id.map(str::to_owned) }
+fn latch(context: &Context<'_>, state: LatchState, epoch: i64) -> Latch {
+    Latch::new(state, epoch, Time(context.now))
 }
 
 fn name_those(context: &Context<'_>, which: impl Fn(&MemberFacts<'_>) -> bool) -> String {

@@ -7,11 +7,12 @@
 
 use std::ops::ControlFlow;
 
-use super::Plan;
-use crate::action::{Action, Effect, Guard};
+use super::{Plan, renewal};
+use crate::action::{Action, ApplyMode, Effect};
 use crate::build;
-use crate::build::certificates::{self, CertificateRequest, Purpose};
-use crate::context::{Context, MemberFacts};
+use crate::build::certificates::{self, CertificateRequest, Purpose, Replaced};
+use crate::context::Context;
+use crate::guard::Guard;
 use crate::reason::Reason;
 use crate::view::SecretsSeen;
 
@@ -24,7 +25,7 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
             plan.note(Reason::SecretsOutOfReach, Reason::SecretsOutOfReach.sentence());
             return ControlFlow::Continue(());
         }
-        let effect = Effect::Apply { object: Box::new(binding), guard: Guard::None };
+        let effect = Effect::Apply { object: Box::new(binding), how: ApplyMode::Create, guard: Guard::None };
         plan.actions.push(Action::new(Reason::ObjectMissing, effect));
         plan.note(Reason::WaitingForRights, Reason::WaitingForRights.sentence());
         return ControlFlow::Break(());
@@ -43,23 +44,23 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
     let (taken, missing): (Vec<_>, Vec<_>) =
         missing.into_iter().partition(|request| context.view.taken_secrets.contains(&request.secret));
     note(plan, Reason::SecretTaken, &taken);
-    let trusted = context.latch().is_some() || context.members.iter().any(MemberFacts::is_running);
+    let trusted = context.latch().is_some() || context.members.iter().any(|member| member.is_running());
     let (lost, missing): (Vec<_>, Vec<_>) =
         missing.into_iter().partition(|request| trusted && request.purpose == Purpose::Authority);
     note(plan, Reason::AuthorityLost, &lost);
-    let (edited, _): (Vec<_>, Vec<_>) = present.into_iter().partition(|request| is_edited(context, request));
-    let (changed, edited): (Vec<_>, Vec<_>) =
-        edited.into_iter().partition(|request| request.purpose == Purpose::Authority);
+    let (authorities, leaves): (Vec<_>, Vec<_>) =
+        present.into_iter().partition(|request| request.purpose == Purpose::Authority);
+    let changed = authorities.into_iter().filter(|request| is_edited(context, request)).collect::<Vec<_>>();
     note(plan, Reason::AuthorityChanged, &changed);
     let cannot_sign =
         taken.iter().chain(&lost).chain(&changed).map(|request| request.secret.clone()).collect::<Vec<_>>();
     let missing = missing.into_iter().map(|request| (Reason::CertificateMissing, request));
-    let edited = edited.into_iter().map(|request| CertificateRequest { replace: true, ..request });
-    let edited = edited.map(|request| (Reason::CertificateEdited, request));
-    let issued = missing
-        .chain(edited)
-        .filter(|(_, request)| request.issuer.as_ref().is_none_or(|issuer| !cannot_sign.contains(issuer)))
-        .map(|(reason, request)| Action::new(reason, Effect::IssueCertificate(request)));
+    let anew = leaves.into_iter().filter_map(|request| issued_anew(context, request));
+    let (issued, unsigned): (Vec<_>, Vec<_>) = missing
+        .chain(anew)
+        .partition(|(_, request)| request.issuer.as_ref().is_none_or(|issuer| !cannot_sign.contains(issuer)));
+    note(plan, Reason::CertificateNotIssued, &unsigned.into_iter().map(|(_, request)| request).collect::<Vec<_>>());
+    let issued = issued.into_iter().map(|(reason, request)| Action::new(reason, Effect::IssueCertificate(request)));
     plan.actions.extend(issued);
     ControlFlow::Continue(())
 }
@@ -67,6 +68,15 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
 /// Pods without certificates would only wait. Those that run have theirs, and the rest of the cluster is seen to.
 fn without_secrets(context: &Context<'_>) -> ControlFlow<()> {
     if context.latch().is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+/// A leaf that takes the place of the one that is there, and why.
+fn issued_anew(context: &Context<'_>, request: CertificateRequest) -> Option<(Reason, CertificateRequest)> {
+    let fact = context.view.certificates.get(&request.secret)?;
+    let reason =
+        if fact.edited { Reason::CertificateEdited } else { renewal::reason_to_renew(context, &request, fact)? };
+    let replaces = Some(Replaced { serial: fact.serial.clone() });
+    Some((reason, CertificateRequest { replaces, ..request }))
 }
 
 fn is_edited(context: &Context<'_>, request: &CertificateRequest) -> bool {

@@ -8,8 +8,9 @@ use quorate_api::names::{self, VOLUMES_FINALIZER};
 use quorate_api::storage::RetentionPolicy;
 
 use super::Plan;
-use crate::action::{Action, Effect, Guard};
+use crate::action::{Action, Effect};
 use crate::context::Context;
+use crate::guard::Guard;
 use crate::object::{Kind, Object, ObjectKey};
 use crate::reason::Reason;
 use crate::view::View;
@@ -40,15 +41,14 @@ pub(crate) fn actions(view: &View) -> Vec<Action> {
     if view.cluster.spec.storage.retention.on_delete == RetentionPolicy::Retain {
         return vec![Action::new(Reason::VolumesStay, Effect::RemoveFinalizer)];
     }
-    let name = view.cluster.metadata.name.as_deref().unwrap_or_default();
-    let cluster_uid = view.cluster.metadata.uid.clone().unwrap_or_default();
+    let (name, cluster_uid) = (view.identity.name(), view.identity.uid());
     let deleting = |object_uid: &str| Guard::ClusterDeleting {
-        cluster_uid: cluster_uid.clone(),
+        cluster_uid: cluster_uid.to_owned(),
         object_uid: object_uid.to_owned(),
     };
     let reason = Reason::VolumesGoWithCluster;
     let set = view.object(Kind::StatefulSet, &names::stateful_set(name));
-    let is_ours = |set: &&Object| set.owner_uid() == Some(cluster_uid.as_str());
+    let is_ours = |set: &&Object| set.owner_uid() == Some(cluster_uid);
     let orphaned = set.is_some_and(|set| !is_ours(&set)) || view.pods.values().any(|pod| !pod.controlled);
     if orphaned {
         // Pods that a hand has taken from us go on, and need their volumes.

@@ -9,7 +9,7 @@ use crate::object::Object;
 use crate::reason::Reason;
 
 pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
-    let taken = build::keys(context)
+    let taken = build::keys(context, plan)
         .into_iter()
         .filter_map(|key| context.view.objects.get(&key))
         .filter(|object| !is_ours(context, object))

@@ -1,60 +1,74 @@
-//! A member that does not come back by itself gets a new pod: one at a time, and only if the others are a majority.
+//! A member that does not come back by itself gets a new pod: one at a time, and if the gate lets it.
 //!
 //! It starts from its own data. A member without usable data, or with that of another cluster, is left alone: no restart
-//! changes that.
+//! changes that. Nor is one disturbed that is getting somewhere, however slowly.
 
 use std::ops::ControlFlow;
 
-use jiff::Timestamp;
-use quorate_api::status::{MemberHealth, MemberReason, MemberStatus};
+use jiff::SignedDuration;
+use quorate_api::status::{MemberHealth, MemberReason};
 
 use super::Plan;
-use crate::action::{Action, Effect, Guard};
-use crate::context::{Context, MemberFacts};
-use crate::quorum;
+use crate::action::{Action, Effect};
+use crate::context::{Context, Member};
+use crate::gate;
+use crate::guard::Guard;
+use crate::health;
+use crate::node::NodeFact;
+use crate::read::Read;
 use crate::reason::Reason;
-use crate::status::members;
-use crate::validate::Storage;
 
 pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
-    // Ephemeral storage goes with the pod: a restart would be the loss that it is meant to cure.
-    if !context.is_formed() || matches!(context.desired.storage, Storage::Ephemeral { .. }) {
+    if !context.is_formed() {
         return ControlFlow::Continue(());
     }
-    let observed = members::observe(context);
-    let ready = observed.iter().filter(|member| member.status == MemberHealth::Ready).count();
-    if context.is_pod_away() || !quorum::may_stop_unready(ready, context.size()) {
-        return ControlFlow::Continue(());
-    }
-    let stuck = observed
-        .iter()
-        .zip(&context.members)
-        .filter(|(status, member)| is_stuck(context, status, member) && can_come_back(context, member))
-        .min_by_key(|(status, member)| (status.last_transition_time.0, member.ordinal));
-    if let Some((status, member)) = stuck
+    let gate = gate::by_health(context);
+    let candidates = context.members.iter().filter(|member| can_come_back(context, member));
+    let (due, waiting): (Vec<_>, Vec<_>) = candidates.partition(|member| left(context, member).is_zero());
+    let stuck = due.iter().filter(|member| gate.may_stop(member));
+    if let Some(member) = stuck.min_by_key(|member| (member.status.last_transition_time.0, member.ordinal))
         && let Some(pod) = member.pod
     {
-        let guard = match status.reason {
+        let guard = match member.status.reason {
             MemberReason::PodNotReady => Guard::PodStillUnready(pod.uid.clone()),
             _ => Guard::Uid(pod.uid.clone()),
         };
         let effect = Effect::RestartPod { name: member.name.clone(), guard };
         plan.actions.push(Action::new(Reason::MemberStuck, effect));
+        plan.restarted = Some(member.name.clone());
+        confirm_all(context, plan);
+    }
+    for member in waiting {
+        plan.wake_after(left(context, member));
     }
     ControlFlow::Continue(())
 }
 
-fn is_stuck(context: &Context<'_>, status: &MemberStatus, member: &MemberFacts<'_>) -> bool {
-    status.status == MemberHealth::NotReady
-        && context.now.duration_since(stuck_since(status, member)) >= context.desired.not_ready_grace
+/// A pod is stopped on the word of all members, so all are asked again.
+pub(super) fn confirm_all(context: &Context<'_>, plan: &mut Plan) {
+    plan.reads.extend(context.members.iter().map(|member| Read::Member(member.name.clone())));
 }
 
-/// A new pod gets its time, however long the member has been away before.
-pub(crate) fn stuck_since(status: &MemberStatus, member: &MemberFacts<'_>) -> Timestamp {
-    let created = member.pod.and_then(|pod| pod.created);
-    created.map_or(status.last_transition_time.0, |created| created.max(status.last_transition_time.0))
+/// How much longer its pod gets. Each pod gets as long as all before it together, so that repeated restarts slow down
+/// without anybody having to count them.
+fn left(context: &Context<'_>, member: &Member<'_>) -> SignedDuration {
+    let stuck = member.stuck_since();
+    let patience = health::patience(context.desired, member.troubled_since(), stuck);
+    (patience - context.now.duration_since(stuck)).max(SignedDuration::ZERO)
 }
 
-fn can_come_back(context: &Context<'_>, member: &MemberFacts<'_>) -> bool {
-    !member.has_no_usable_data() && !context.is_stranger(member)
+fn can_come_back(context: &Context<'_>, member: &Member<'_>) -> bool {
+    member.status.status == MemberHealth::NotReady
+        && !member.is_learning(context.now)
+        && member.pod.is_some_and(|pod| pod.starting.is_none())
+        && member.progress().is_none()
+        && !member.has_no_usable_data()
+        && !context.is_stranger(member)
+        && !is_out_of_touch(context, member)
+}
+
+/// A pod ends when its node has ended it, and that one does not answer. What is on it may still be well.
+fn is_out_of_touch(context: &Context<'_>, member: &Member<'_>) -> bool {
+    let node = member.pod.and_then(|pod| pod.node.as_ref());
+    node.and_then(|node| context.view.nodes.get(node)).is_some_and(|fact| *fact >= NodeFact::Silent)
 }

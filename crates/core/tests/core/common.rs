@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quorate_api::conditions::{self, ConditionType};
 use quorate_api::status::{ClusterPhase, EtcdClusterStatus, MemberHealth, MemberStatus};
-use quorate_core::{Decision, decide};
+use quorate_core::{Action, Decision, Reason};
 
 /// More rounds than forming takes.
 pub(crate) const ROUNDS: usize = 12;
@@ -27,7 +27,23 @@ pub(crate) fn settle(world: &mut World) -> Decision {
     for _ in 0..ROUNDS {
         last = world.round();
     }
+    assert_eq!(world.wrongs, [] as [&str; 0]);
     last
+}
+
+/// Rounds until three in a row have written nothing. How many that took.
+pub(crate) fn until_calm(world: &mut World) -> usize {
+    let mut calm = 0;
+    for round in 1..200 {
+        let writes = world.writes;
+        world.round();
+        calm = if world.writes == writes { calm + 1 } else { 0 };
+        if calm == 3 {
+            assert_eq!(world.wrongs, [] as [&str; 0]);
+            return round;
+        }
+    }
+    panic!("it never comes to rest: {:#?}", status(world))
 }
 
 pub(crate) fn status(world: &World) -> &EtcdClusterStatus {
@@ -55,8 +71,14 @@ pub(crate) fn health(status: &EtcdClusterStatus) -> Vec<MemberHealth> {
     status.members.iter().map(|member| member.status).collect()
 }
 
+/// What a decision does, besides letting members be evicted or not.
+pub(crate) fn deeds(decision: &Decision) -> Vec<Action> {
+    let is_budget = |action: &&Action| !matches!(action.reason, Reason::EvictionsStopped | Reason::EvictionsAllowed);
+    decision.actions.iter().filter(is_budget).cloned().collect()
+}
+
 pub(crate) fn decision(world: &World) -> Decision {
-    decide(&world.view(), world.now)
+    world.decide()
 }
 
 /// Time passes and only some members renew their Leases.

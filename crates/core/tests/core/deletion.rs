@@ -91,9 +91,9 @@ fn what_a_hand_has_orphaned_keeps_its_volumes_and_does_not_hold_the_cluster() {
     let mut without_set = world.clone();
     without_set.objects.remove(&set);
     without_set.pods.values_mut().for_each(|pod| pod.controlled = false);
-    for mut world in [without_owner, without_set] {
+    for world in [&mut without_owner, &mut without_set] {
         world.operate(None);
-        assert_eq!((world.cluster.metadata.finalizers, world.claims.len(), world.pods.len()), (None, 1, 1));
+        assert_eq!((&world.cluster.metadata.finalizers, world.claims.len(), world.pods.len()), (&None, 1, 1));
     }
 }
 

@@ -1,12 +1,13 @@
 //! Bootstrap: from nothing, or from volumes of a deleted cluster, to a formed cluster, once.
 
 use crate::sim::World;
-use quorate_api::conditions::ConditionType::{Degraded, Ready};
+use quorate_api::conditions::ConditionType::{Degraded, Progressing, Ready};
 use quorate_api::member::Ticket;
+use quorate_api::recovery::QuorumLossPolicy;
 use quorate_api::status::{ClusterPhase, LatchState};
 use quorate_core::{Effect, Guard, Kind, Object, ObjectKey};
 
-use crate::common::{decision, running, says, seconds, settle, status};
+use crate::common::{decision, deeds, running, says, seconds, settle, status};
 
 fn tickets(world: &World) -> Vec<Option<Ticket>> {
     let ticket = |name: String| match world.objects.get(&ObjectKey::new(Kind::EtcdMember, name))? {
@@ -79,8 +80,8 @@ fn tickets_to_start_empty_are_guarded_by_the_latch() {
         let Effect::Apply { guard, .. } = &action.effect else { panic!("{action:?}") };
         assert_eq!(*guard, Guard::BootstrapOpen { cluster_uid: "cluster-uid".to_owned(), epoch: 1 });
     }
-    // The latch moved on after the view was taken: the tickets are void.
-    world.cluster.status.as_mut().unwrap().latch.as_mut().unwrap().state = LatchState::Formed;
+    // The latch moved on after the view was taken, to another incarnation: the tickets are void.
+    world.cluster.status.as_mut().unwrap().latch.as_mut().unwrap().epoch = 2;
     world.act_all(&actions);
     assert!(tickets(&world).iter().all(|ticket| matches!(ticket, Some(Ticket::Hold { .. }))));
 }
@@ -107,35 +108,155 @@ fn the_initial_cluster_names_every_member_and_the_token_this_incarnation() {
 }
 
 #[test]
-fn a_latecomer_loses_its_right_to_start_empty_before_the_latch_closes() {
+fn a_member_that_is_slow_to_start_begins_however_late_and_only_once() {
     let mut world = World::new(3);
     world.operate(None);
     world.schedule();
     world.member_names().iter().for_each(|name| world.run_agent(name));
     world.operate(None);
     world.operate(None);
-    // Two of three start; the third does not get to run.
+    // Two of three start; the image of the third is still being pulled.
     world.frozen = vec!["etcd-2".to_owned()];
     for _ in 0..10 {
         world.round();
-        assert_eq!(world.latch_state(), Some(LatchState::Issued));
     }
-    world.advance(seconds(60));
-    world.operate(None);
-    assert_eq!(world.latch_state(), Some(LatchState::Issued), "first the tickets go");
-    assert!(tickets(&world).iter().all(|ticket| *ticket == Some(Ticket::Resume { epoch: 1 })));
-    world.operate(None);
-    assert_eq!(world.latch_state(), Some(LatchState::Formed));
+    assert_eq!(world.latch_state(), Some(LatchState::Formed), "a quorum is enough");
+    assert!(matches!(tickets(&world)[2], Some(Ticket::Bootstrap { epoch: 1, .. })), "{:?}", tickets(&world));
+    assert!(tickets(&world)[..2].iter().all(|ticket| *ticket == Some(Ticket::Resume { epoch: 1 })));
+    says(status(&world), Ready, "True", "Quorate");
+    says(status(&world), Degraded, "False", "AsExpected");
+    says(status(&world), Progressing, "True", "WaitingForMembers");
+    world.advance(seconds(3600));
+    for _ in 0..10 {
+        world.round();
+    }
     world.frozen.clear();
     settle(&mut world);
-    assert_eq!(world.starts.len(), 2, "{:?}", world.starts);
-    assert_eq!(status(&world).reason.as_deref(), Some("MemberDataLost"));
-    says(status(&world), Ready, "True", "Quorate");
+    assert_eq!(status(&world).phase, Some(ClusterPhase::Running));
+    assert_eq!(world.starts.len(), 3, "{:?}", world.starts);
+    // From here on it has run, and a volume that is wiped does not make it new.
+    world.kill_pod("etcd-2");
+    world.volumes.insert("etcd-2".to_owned(), crate::sim::Volume::default());
+    let names = world.member_names();
+    world.cut_off.extend(names);
+    settle(&mut world);
+    assert_eq!((world.starts.len(), status(&world).reason.as_deref()), (3, Some("MemberDataLost")));
+}
+
+#[test]
+fn a_member_that_never_ran_and_whose_record_was_deleted_begins_only_on_the_word_of_a_quorum() {
+    let mut world = World::new(3);
+    while !matches!(tickets(&world)[2], Some(Ticket::Bootstrap { .. })) {
+        world.round();
+    }
+    world.frozen = vec!["etcd-2".to_owned()];
+    for _ in 0..10 {
+        world.round();
+    }
+    for kind in [Kind::EtcdMember, Kind::Lease] {
+        world.delete(&ObjectKey::new(kind, "etcd-2"));
+    }
+    let mut alone = world.clone();
+    alone.frozen = alone.member_names();
+    for _ in 0..5 {
+        alone.operate(None);
+    }
+    assert_eq!(tickets(&alone)[2], Some(Ticket::Resume { epoch: 1 }), "nobody can tell whether it has run");
+    world.frozen.clear();
+    settle(&mut world);
+    assert_eq!((status(&world).phase, world.starts.len()), (Some(ClusterPhase::Running), 3));
+}
+
+#[test]
+fn volumes_are_adopted_by_the_membership_that_they_hold_and_the_wish_is_followed_from_there() {
+    for (had, wished) in [(5, 3), (3, 5), (1, 3), (3, 1)] {
+        let mut world = running(had);
+        let cluster_id = status(&world).cluster_id.clone();
+        world.recreate_with(wished);
+        world.cut_off.extend((0..5).map(|ordinal| format!("etcd-{ordinal}")));
+        settle(&mut world);
+        let what = format!("{had} volumes, {wished} wished for: {:#?}", status(&world));
+        assert_eq!((status(&world).cluster_id.clone(), world.starts.len()), (cluster_id.clone(), 0), "{what}");
+        assert_eq!(status(&world).cluster_size, Some(had), "{what}");
+        let pending = &status(&world).pending;
+        assert!(pending.iter().any(|change| change.field == "spec.replicas"), "{pending:?}");
+        says(status(&world), Progressing, "True", "EtcdOutOfReach");
+        world.cut_off.clear();
+        for _ in 0..6 {
+            settle(&mut world);
+        }
+        let what = format!("{had} volumes, {wished} wished for: {:#?}", status(&world));
+        assert_eq!(
+            (status(&world).cluster_id.clone(), status(&world).cluster_size),
+            (cluster_id, Some(wished)),
+            "{what}"
+        );
+        assert_eq!(world.pods.len(), usize::try_from(wished).unwrap(), "{what}");
+        assert_eq!(status(&world).phase, Some(ClusterPhase::Running), "{what}");
+        assert_eq!(settle(&mut world).actions, [], "{what}");
+        assert!(!world.lost_writes);
+    }
+}
+
+#[test]
+fn a_volume_that_knows_one_member_does_not_hide_the_volumes_of_another_cluster() {
+    let mut world = running(3);
+    let mut alone = running(1);
+    let other = alone.volumes.get_mut("etcd-0").unwrap();
+    other.stop();
+    other.becomes_one_of_cluster("other");
+    let other = other.clone();
+    world.recreate();
+    world.volumes.insert("etcd-0".to_owned(), other);
+    // Only the one member that the exchanged volume knows is listed.
+    world.listed.retain(|name, _| name == "etcd-0");
+    for _ in 0..10 {
+        world.round();
+        assert_eq!((world.latch_state(), world.starts.len()), (None, 0));
+    }
+    assert_eq!(status(&world).reason.as_deref(), Some("ClusterIdMismatch"));
+    assert_eq!(world.pods.len(), 3);
+}
+
+#[test]
+fn a_member_that_was_about_to_begin_and_lost_its_volume_never_begins_and_is_replaced() {
+    let mut world = World::new(3);
+    while !matches!(tickets(&world)[2], Some(Ticket::Bootstrap { .. })) {
+        world.round();
+    }
+    assert_eq!(world.starts, [], "nobody has made use of it yet");
+    world.run_agent_that_dies_before_etcd_begins("etcd-2");
+    world.volumes.insert("etcd-2".to_owned(), crate::sim::Volume::default());
+    for _ in 0..120 {
+        world.round();
+    }
+    assert_eq!(world.starts.iter().filter(|start| start.id.starts_with("etcd-2-")).count(), 0, "{:?}", world.starts);
+    assert_eq!(
+        (status(&world).phase, world.starts.len()),
+        (Some(ClusterPhase::Running), 3),
+        "another has taken its place"
+    );
+}
+
+#[test]
+fn no_pod_goes_before_a_quorum_has_confirmed_that_its_member_is_none() {
+    let mut world = running(3);
+    world.change_members_by_hand(|listed| drop(listed.remove("etcd-2")));
+    world.cluster.spec.replicas = 1;
+    world.cut_off.extend(world.member_names());
+    settle(&mut world);
+    assert_eq!(world.pods.len(), 3, "etcd cannot be asked");
+    world.cut_off.clear();
+    for _ in 0..3 {
+        settle(&mut world);
+    }
+    assert_eq!(world.pods.len(), 1);
 }
 
 #[test]
 fn two_wiped_volumes_of_three_never_start_new_and_the_loss_is_stated() {
     let mut world = running(3);
+    world.cluster.spec.recovery.quorum_loss = Some(QuorumLossPolicy::Manual);
     for name in ["etcd-1", "etcd-2"] {
         world.kill_pod(name);
         world.volumes.insert(name.to_owned(), crate::sim::Volume::default());
@@ -217,7 +338,7 @@ fn no_new_cluster_is_formed_beside_the_volumes_of_a_larger_one() {
 fn a_member_of_another_cluster_is_not_counted_and_not_restarted() {
     let mut world = running(3);
     world.kill_pod("etcd-2");
-    world.volumes.get_mut("etcd-2").unwrap().data.as_mut().unwrap().cluster_id = "other".to_owned();
+    world.volumes.get_mut("etcd-2").unwrap().becomes_one_of_cluster("other");
     let member = world.objects.get_mut(&ObjectKey::new(Kind::EtcdMember, "etcd-2")).unwrap();
     let Object::EtcdMember(member) = member else { panic!() };
     member.status = None;
@@ -233,7 +354,7 @@ fn a_member_of_another_cluster_is_not_counted_and_not_restarted() {
             panic!()
         };
         lease.spec.as_mut().unwrap().renew_time.as_mut().unwrap().0 = renewed;
-        actions += world.operate(None).actions.len();
+        actions += deeds(&world.operate(None)).len();
     }
     assert_eq!(actions, 0);
     says(status(&world), Degraded, "True", "MemberOfAnotherCluster");
@@ -249,20 +370,20 @@ fn a_fenced_member_is_stated_with_its_reason_and_its_pod_is_left_alone() {
     settle(&mut world);
     world.kill_pod("etcd-1");
     world.volumes.insert("etcd-1".to_owned(), crate::sim::Volume { running: false, ..old });
+    world.cut_off.extend(["etcd-0", "etcd-1", "etcd-2"].map(str::to_owned));
     for _ in 0..150 {
-        assert_eq!(world.round().actions, []);
+        assert_eq!(deeds(&world.round()), []);
     }
     assert_eq!(world.starts.len(), 3);
     says(status(&world), Degraded, "True", "MemberFenced");
     let message = status(&world).message.clone().unwrap();
-    assert!(message.contains("etcd-1") && message.contains("RolledBack"), "{message}");
+    assert!(message.contains("etcd-1") && message.contains("forgotten writes"), "{message}");
 }
 
 #[test]
 fn volumes_of_different_clusters_are_not_started_over() {
     let mut world = running(3);
-    let other = world.volumes.get_mut("etcd-1").unwrap().data.as_mut().unwrap();
-    other.cluster_id = "other".to_owned();
+    world.volumes.get_mut("etcd-1").unwrap().becomes_one_of_cluster("other");
     world.recreate();
     settle(&mut world);
     assert_eq!((world.latch_state(), world.starts.len()), (None, 0));

@@ -2,10 +2,10 @@
 
 use crate::sim::World;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use quorate_api::maintenance::Spread;
-use quorate_api::storage::Ephemeral;
+use quorate_api::storage::{Ephemeral, EphemeralMedium};
 use quorate_api::tls::TlsMode;
 use quorate_core::{Effect, Object};
 
@@ -16,7 +16,7 @@ fn stateful_set(change: impl FnOnce(&mut World)) -> StatefulSet {
     change(&mut world);
     let set = decision(&world).actions.into_iter().find_map(|action| match action.effect {
         Effect::Apply { object, .. } => match *object {
-            Object::StatefulSet(set) => Some(*set),
+            Object::StatefulSet(set) => Some(set.into_inner()),
             _ => None,
         },
         _ => None,
@@ -66,6 +66,45 @@ fn the_cpu_limit_sets_gomaxprocs() {
     assert_eq!(etcd_variable(None), None);
 }
 
+/// What the containers of a pod ask for, and what they are held to, as `request` or `request<limit`.
+fn asked_for(set: &StatefulSet) -> Vec<String> {
+    let amounts = |container: Container| {
+        let resources = container.resources.unwrap();
+        let (requests, limits) = (resources.requests.unwrap(), resources.limits.unwrap_or_default());
+        ["cpu", "memory"].map(|resource| {
+            let text = |amount: Option<&Quantity>| amount.map(|amount| amount.0.clone()).unwrap_or_default();
+            let limit = limits.get(resource).map(|limit| format!("<{}", limit.0)).unwrap_or_default();
+            format!("{} {resource} {}{limit}", container.name, text(requests.get(resource)))
+        })
+    };
+    containers(&pod(set)).into_iter().flat_map(amounts).collect()
+}
+
+#[test]
+fn every_container_asks_for_something_so_that_members_are_not_the_first_to_be_evicted() {
+    let asked = asked_for(&stateful_set(|_| ()));
+    assert_eq!(asked, ["agent cpu 10m", "agent memory 32Mi", "etcd cpu 100m", "etcd memory 256Mi"]);
+}
+
+#[test]
+fn what_the_user_asks_for_wins_for_each_resource_and_a_limit_is_never_below_a_request_of_ours() {
+    let one = |name: &str, amount: &str| Some([(name.to_owned(), Quantity(amount.to_owned()))].into());
+    let asked = asked_for(&stateful_set(|world| {
+        let resources = &mut world.cluster.spec.pod_template.resources;
+        resources.agent = Some(ResourceRequirements { requests: one("cpu", "20m"), ..Default::default() });
+        resources.etcd = Some(ResourceRequirements { limits: one("memory", "128Mi"), ..Default::default() });
+    }));
+    assert_eq!(asked, ["agent cpu 20m", "agent memory 32Mi", "etcd cpu 100m", "etcd memory <128Mi"]);
+}
+
+#[test]
+fn the_priority_that_the_user_names_is_that_of_the_pods() {
+    assert_eq!(pod(&stateful_set(|_| ())).priority_class_name, None);
+    let class = "system-node-critical";
+    let set = stateful_set(|world| world.cluster.spec.pod_template.priority_class_name = Some(class.to_owned()));
+    assert_eq!(pod(&set).priority_class_name.as_deref(), Some(class));
+}
+
 #[test]
 fn every_container_meets_the_restricted_standard() {
     let pod = pod(&stateful_set(|_| ()));
@@ -96,18 +135,26 @@ fn the_image_follows_the_version_and_the_repository_the_spec() {
     assert_eq!(image(&stateful_set(|_| ())), "quay.io/coreos/etcd:v3.6.16");
     let mirrored = stateful_set(|world| {
         world.cluster.spec.image = Some("registry.example.com:5000/etcd".to_owned());
-        world.cluster.spec.version = "3.5.30".to_owned();
+        world.cluster.spec.version = "3.5.35".to_owned();
     });
-    assert_eq!(image(&mirrored), "registry.example.com:5000/etcd:v3.5.30");
+    assert_eq!(image(&mirrored), "registry.example.com:5000/etcd:v3.5.35");
 }
 
 #[test]
-fn with_ephemeral_storage_nothing_is_made_and_no_pod_is_ever_restarted() {
-    let mut world = World::new(3);
-    world.cluster.spec.storage.ephemeral = Some(Ephemeral::default());
-    let decision = decision(&world);
-    assert_eq!(decision.actions, []);
-    assert!(decision.status.message.unwrap().contains("spec.storage.ephemeral is not supported yet"));
+fn with_ephemeral_storage_there_are_no_claims_and_a_directory_goes_with_the_pod() {
+    let ephemeral = |medium, size_limit: Option<&str>| {
+        let size_limit = size_limit.map(str::to_owned);
+        stateful_set(|world| world.cluster.spec.storage.ephemeral = Some(Ephemeral { medium, size_limit }))
+    };
+    let directory = |set: &StatefulSet| {
+        assert_eq!(set.spec.as_ref().unwrap().volume_claim_templates, None);
+        let volumes = pod(set).volumes.unwrap();
+        volumes.into_iter().find(|volume| volume.name == "data").unwrap().empty_dir.unwrap()
+    };
+    let on_disk = directory(&ephemeral(EphemeralMedium::Disk, None));
+    assert_eq!((on_disk.medium, on_disk.size_limit), (None, None));
+    let in_memory = directory(&ephemeral(EphemeralMedium::Memory, Some("2Gi")));
+    assert_eq!((in_memory.medium.as_deref(), in_memory.size_limit.unwrap().0.as_str()), (Some("Memory"), "2Gi"));
 }
 
 #[test]
@@ -131,6 +178,20 @@ fn spread_is_even_and_dead_nodes_do_not_count() {
     assert_eq!(constraints(Spread::Node), [pair(host, "DoNotSchedule"), pair(zone, "ScheduleAnyway")]);
     assert_eq!(constraints(Spread::Zone), [pair(host, "DoNotSchedule"), pair(zone, "DoNotSchedule")]);
     assert_eq!(constraints(Spread::None), []);
+}
+
+#[test]
+fn what_a_user_says_of_the_same_nodes_takes_the_place_of_our_spread_because_two_of_a_kind_are_refused() {
+    let theirs = TopologySpreadConstraint {
+        max_skew: 2,
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        when_unsatisfiable: "DoNotSchedule".to_owned(),
+        ..TopologySpreadConstraint::default()
+    };
+    let set = stateful_set(|world| world.cluster.spec.pod_template.topology_spread_constraints = vec![theirs.clone()]);
+    let all = pod(&set).topology_spread_constraints.unwrap();
+    assert_eq!(all.iter().filter(|one| one.topology_key == theirs.topology_key).collect::<Vec<_>>(), [&theirs]);
+    assert_eq!(all.len(), 2, "and the zones stay");
 }
 
 #[test]

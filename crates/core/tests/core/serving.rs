@@ -2,7 +2,7 @@
 
 use quorate_core::{Effect, Kind, Object, ObjectKey, Reason};
 
-use crate::common::{decision, running, seconds, settle, without_heartbeat_from};
+use crate::common::{decision, deeds, running, seconds, settle, without_heartbeat_from};
 use crate::sim::World;
 
 fn hidden(world: &World) -> Vec<&str> {
@@ -13,7 +13,7 @@ fn hidden(world: &World) -> Vec<&str> {
 fn clients_are_led_away_from_a_silent_member_and_back() {
     let mut world = running(3);
     without_heartbeat_from(&mut world, &["etcd-1"], seconds(8));
-    let told = world.operate(None).actions;
+    let told = deeds(&world.operate(None));
     assert_eq!(told.iter().map(|action| action.reason).collect::<Vec<_>>(), [Reason::MemberHidden]);
     assert_eq!(hidden(&world), ["etcd-1"]);
     assert_eq!(decision(&world).actions, [], "once is enough");
@@ -29,7 +29,7 @@ fn clients_are_not_led_away_when_most_members_are_silent() {
         let all = world.member_names();
         let all = all.iter().map(String::as_str).collect::<Vec<_>>();
         without_heartbeat_from(&mut world, &all, seconds(20));
-        assert_eq!(world.operate(None).actions, [], "{replicas} members");
+        assert_eq!(deeds(&world.operate(None)), [], "{replicas} members");
     }
 }
 

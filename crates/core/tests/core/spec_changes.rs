@@ -1,6 +1,7 @@
 //! A new spec is followed, or the last good one stays in effect and the status says why.
 
 use quorate_api::conditions::ConditionType::{Degraded, Ready};
+use quorate_api::names::annotations;
 use quorate_api::status::ClusterPhase;
 use quorate_core::{Kind, Object, ObjectKey, Reason};
 
@@ -9,7 +10,7 @@ use crate::common::{decision, running, says, settle, status};
 #[test]
 fn a_setting_that_changes_goes_into_the_template_and_is_shown_as_pending() {
     let mut world = running(3);
-    world.cluster.spec.etcd.quota = "4Gi".to_owned();
+    world.cluster.spec.etcd.quota = Some("4Gi".to_owned());
     let actions = decision(&world).actions;
     let [action] = &actions[..] else { panic!("{actions:#?}") };
     assert_eq!((action.reason, action.target()), (Reason::ObjectChanged, "StatefulSet etcd".to_owned()));
@@ -33,7 +34,7 @@ fn a_spec_that_cannot_be_followed_leaves_the_last_good_one_in_effect() {
     let mut world = running(3);
     let good = world.cluster.spec.clone();
     world.cluster.spec.replicas = 4;
-    world.cluster.spec.etcd.quota = "much".to_owned();
+    world.cluster.spec.etcd.quota = Some("much".to_owned());
     world.objects.remove(&ObjectKey::new(Kind::Service, "etcd-peer"));
     settle(&mut world);
     assert!(world.objects.contains_key(&ObjectKey::new(Kind::Service, "etcd-peer")), "repairs go on");
@@ -48,14 +49,30 @@ fn a_spec_that_cannot_be_followed_leaves_the_last_good_one_in_effect() {
 }
 
 #[test]
+fn a_limit_that_came_with_a_newer_operator_leaves_a_running_cluster_in_care() {
+    let mut world = running(3);
+    // Written when both were fine: a release that is refused by now, and a quota that the volume cannot hold.
+    world.cluster.spec.version = "3.5.30".to_owned();
+    world.cluster.spec.etcd.quota = Some("20Gi".to_owned());
+    let set = world.objects.get_mut(&ObjectKey::new(Kind::StatefulSet, "etcd")).unwrap();
+    let text = serde_json::to_string(&world.cluster.spec).unwrap();
+    set.metadata_mut().annotations.as_mut().unwrap().insert(annotations::LAST_GOOD_SPEC.to_owned(), text);
+    world.objects.remove(&ObjectKey::new(Kind::Service, "etcd-peer"));
+    settle(&mut world);
+    assert!(world.objects.contains_key(&ObjectKey::new(Kind::Service, "etcd-peer")), "repairs go on");
+    says(status(&world), Degraded, "True", "SpecInvalid");
+    let fields = status(&world).pending.iter().map(|pending| pending.field.as_str()).collect::<Vec<_>>();
+    assert_eq!(fields, ["spec.version", "spec.etcd.quota"]);
+}
+
+#[test]
 fn a_change_that_is_not_supported_yet_is_pending_and_changes_nothing() {
     let mut world = running(3);
-    world.cluster.spec.replicas = 5;
+    world.cluster.spec.version = "3.6.17".to_owned();
     let decision = decision(&world);
     assert_eq!(decision.actions, []);
     says(&decision.status, Degraded, "True", "ChangeNotSupportedYet");
-    assert_eq!(decision.status.pending[0].field, "a change of spec.replicas");
-    assert_eq!(decision.status.cluster_size, Some(3));
+    assert_eq!(decision.status.pending[0].field, "a change of spec.version");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the token of a member pod is good for, and what not.
 
-use quorate_api::names;
+use quorate_api::names::{self, labels};
 use quorate_e2e::{Bed, Cluster, Kubernetes, beside_others, cluster::Kind, eventually};
 use serde_json::json;
 
@@ -18,9 +18,65 @@ async fn token_of(cluster: &Cluster, ordinal: i32) -> Kubernetes {
 
 /// Sees what the installed operator sees.
 async fn operator(bed: &Bed) -> Kubernetes {
-    let account = "/api/v1/namespaces/quorate-system/serviceaccounts/quorate-operator/token";
-    let answer = bed.kubernetes.create(account, &json!({ "spec": { "audiences": [] } })).await;
+    operator_in(bed, "quorate-system").await
+}
+
+/// The same account of another namespace.
+async fn operator_in(bed: &Bed, namespace: &str) -> Kubernetes {
+    let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/quorate-operator/token");
+    let answer = bed.kubernetes.create(&account, &json!({ "spec": { "audiences": [] } })).await;
     bed.kubernetes.as_token(answer["status"]["token"].as_str().unwrap())
+}
+
+#[test]
+fn the_operator_deletes_only_what_carries_the_label_wherever_it_is_installed() {
+    beside_others(async |bed| {
+        let elsewhere = "operator-elsewhere";
+        bed.kubernetes.empty_namespace(elsewhere).await;
+        let account = json!({ "metadata": { "name": "quorate-operator" } });
+        bed.kubernetes.create(&format!("/api/v1/namespaces/{elsewhere}/serviceaccounts"), &account).await;
+        let binding = json!({
+            "metadata": { "name": "quorate-operator" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "quorate-operator" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "quorate-operator", "namespace": elsewhere }],
+        });
+        let place = Cluster::named(&bed, elsewhere, "db");
+        bed.kubernetes.create(&place.all(Kind::RoleBinding), &binding).await;
+        let claim = json!({
+            "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } }
+        });
+        let set = json!({
+            "replicas": 0, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } },
+            "template": {
+                "metadata": { "labels": { "app": "db" } }, "spec": { "containers": [{ "name": "db", "image": "db" }] },
+            },
+        });
+        let member = json!({ "cluster": "db", "ordinal": 0, "ticket": { "hold": { "reason": "test" } } });
+        let kinds = [
+            (Kind::VolumeClaim, "PersistentVolumeClaim", "v1", claim),
+            (Kind::StatefulSet, "StatefulSet", "apps/v1", set),
+            (Kind::EtcdMember, "EtcdMember", "quorate.dev/v1alpha1", member),
+            (Kind::Lease, "Lease", "coordination.k8s.io/v1", json!({})),
+        ];
+        for (kind, name, version, spec) in &kinds {
+            for labelled in [true, false] {
+                let labels = if labelled { json!({ labels::CLUSTER: "db" }) } else { json!({ "app": "db" }) };
+                let metadata = json!({ "name": format!("labelled-{labelled}"), "labels": labels });
+                let object = json!({ "apiVersion": version, "kind": name, "metadata": metadata, "spec": spec });
+                bed.kubernetes.create(&place.all(*kind), &object).await;
+            }
+        }
+        for operator in [operator(&bed).await, operator_in(&bed, elsewhere).await] {
+            for (kind, name, ..) in &kinds {
+                let trial =
+                    |labelled: bool| format!("{}?dryRun=All", place.path(*kind, &format!("labelled-{labelled}")));
+                operator.try_delete(&trial(true)).await.expect("what belongs to a cluster may go");
+                let refusal = operator.try_delete(&trial(false)).await.expect_err("it was let delete anything");
+                let words = "may delete only what has the label quorate.dev/cluster";
+                assert!(refusal.code == 403 && refusal.message.contains(words), "{name}: {refusal:?}");
+            }
+        }
+    });
 }
 
 #[test]
@@ -41,6 +97,18 @@ fn the_operator_reads_secrets_only_where_an_etcd_cluster_is_and_only_by_name() {
             cluster.all(Kind::Secret),
         ] {
             assert_eq!(operator.try_get(&elsewhere).await.expect_err(&elsewhere).code, 403, "{elsewhere}");
+        }
+        // Of a pod it may change where clients are led, and nothing else.
+        let pod = cluster.path(Kind::Pod, &cluster.member(0));
+        let leads = |serving: &str| json!({ "metadata": { "labels": { labels::SERVING: serving } } });
+        operator.try_patch(&pod, &leads("true")).await.expect("it leads clients by a label");
+        for more in [
+            json!({ "spec": { "activeDeadlineSeconds": 86400 } }),
+            json!({ "metadata": { "labels": { "app.kubernetes.io/component": "other" } } }),
+            json!({ "metadata": { "annotations": { "by": "operator" } } }),
+        ] {
+            let refusal = operator.try_patch(&pod, &more).await.expect_err("it was let change more");
+            assert!(refusal.message.contains("only the label"), "{more}: {refusal:?}");
         }
         bed.kubernetes.delete(&cluster.own_path()).await;
         eventually("its right goes with the cluster", async || {

@@ -2,7 +2,7 @@
 
 use quorate_api::{conditions::ConditionType, names::secrets, status::MemberRole};
 use quorate_e2e::{
-    Cluster, Ledger,
+    Cluster, Keys,
     bed::{self, Place},
     beside_others,
     cluster::{Kind, client},
@@ -17,9 +17,9 @@ fn three_members_form_from_nothing_but_replicas_and_serve_over_tls() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "three-members", json!({ "replicas": 3 })).await;
         cluster.is_whole().await;
-        let mut ledger = Ledger::default();
-        ledger.write(&cluster, 20).await;
-        ledger.is_held_by_all(&cluster).await;
+        let mut keys = Keys::default();
+        keys.write(&cluster, 20).await;
+        keys.is_held_by_all(&cluster).await;
 
         let status = cluster.status().await;
         assert_eq!((status.replicas, status.ready_replicas, status.cluster_size), (3, 3, Some(3)));
@@ -37,6 +37,23 @@ fn three_members_form_from_nothing_but_replicas_and_serve_over_tls() {
         }
         nodes.sort();
         assert_eq!(nodes, ["node1", "node2", "node3"], "members are spread over the nodes");
+    });
+}
+
+#[test]
+fn a_member_is_not_the_first_to_be_evicted_and_its_quota_fits_its_volume() {
+    beside_others(async |bed| {
+        let spec = json!({
+            "replicas": 1,
+            "storage": { "volumeClaimTemplate": { "size": "4Gi" } },
+            "podTemplate": { "priorityClassName": "system-node-critical" },
+        });
+        let cluster = Cluster::create(&bed, "well-provided", spec).await;
+        cluster.is_whole().await;
+        let pod = cluster.pod(0).await;
+        assert_eq!(pod["status"]["qosClass"], "Burstable");
+        assert!(pod["spec"]["priority"].as_i64().unwrap() > 2_000_000_000, "that of the class");
+        assert!(pod.to_string().contains(&format!("\\\"quotaBytes\\\":{}", 1792 << 20)), "{pod:#}");
     });
 }
 
@@ -70,7 +87,7 @@ fn plain_text_a_wrong_authority_and_a_missing_certificate_are_refused() {
         let with_foreign_certificate = Tls { identity: foreign.identity.clone(), ..good.clone() };
         let without_certificate = Tls { identity: None, ..good.clone() };
         let trusting_others = Tls { ca: foreign.ca, ..good.clone() };
-        let peer = cluster.tls_of(&secrets::peer(&cluster.name)).await;
+        let peer = cluster.tls_of(&secrets::peer_client(&cluster.name)).await;
         let as_peer = Tls { identity: peer.identity, ..good.clone() };
         for (who, tls) in [
             ("plain text", None),
@@ -91,17 +108,15 @@ fn a_client_certificate_cannot_speak_as_a_peer() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "not-a-peer", json!({ "replicas": 1 })).await;
         cluster.is_whole().await;
-        let peer = cluster.tls_of(&secrets::peer(&cluster.name)).await;
+        let peer = cluster.tls_of(&secrets::peer_client(&cluster.name)).await;
         let address = cluster.pod(0).await["status"]["podIP"].as_str().unwrap().to_owned();
         let own = format!("{}.{}-peer.{}.svc", cluster.member(0), cluster.name, cluster.namespace);
-        let alert = async |tls: Tls| {
-            let answer = tls_answer(&address, 2380, &tls, &own);
-            answer.is_err_and(|error| error.to_string().contains("alert"))
-        };
-        // Its address is not in the certificate, so etcd hangs up later, without an alert.
-        assert!(!alert(peer.clone()).await, "a member's own certificate was not taken");
+        let answer = async |tls: Tls| tls_answer(&address, 2380, &tls, &own);
+        let taken = answer(peer.clone()).await;
+        assert!(taken.is_ok(), "a member's own certificate was not taken: {taken:?}");
         let client = cluster.tls().await;
-        assert!(alert(Tls { identity: client.identity, ..peer }).await, "a client's certificate was taken");
+        let refused = answer(Tls { identity: client.identity, ..peer }).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("alert")), "a client's certificate was taken");
     });
 }
 
@@ -111,9 +126,9 @@ fn five_members_form_and_serve() {
         let spec = json!({ "replicas": 5, "spread": "None" });
         let cluster = Cluster::create(&bed, "five-members", spec).await;
         cluster.is_whole().await;
-        let mut ledger = Ledger::default();
-        ledger.write(&cluster, 10).await;
-        ledger.is_held_by_all(&cluster).await;
+        let mut keys = Keys::default();
+        keys.write(&cluster, 10).await;
+        keys.is_held_by_all(&cluster).await;
         assert_eq!(cluster.connect(4).await.member_list(true).await.unwrap().members.len(), 5);
     });
 }

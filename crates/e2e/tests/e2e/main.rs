@@ -4,10 +4,22 @@
 mod access;
 mod admission;
 mod deletion;
+mod divergence;
 mod forming;
+mod hindrances;
+mod ipv6;
+mod kubernetes_storage;
+mod leaders;
 mod machines;
 mod members;
+mod nodes;
 mod operator_crashes;
+mod operators;
+mod partitions;
 mod quorum_loss;
 mod repair;
+mod scaling;
 mod settled;
+#[path = "../../../api/tests/api/specs.rs"]
+mod specs;
+mod volumes;

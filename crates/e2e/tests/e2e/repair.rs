@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_api::{names, status::MemberHealth};
 use quorate_e2e::{
-    Cluster, Ledger, beside_others,
+    Cluster, Keys, beside_others,
     cluster::Kind,
     eventually,
     faults::{self, Program},
@@ -18,8 +18,8 @@ fn whatever_belongs_to_a_cluster_comes_back_when_it_is_deleted() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "deleted-objects", json!({ "replicas": 3 })).await;
         cluster.is_whole().await;
-        let mut ledger = Ledger::default();
-        ledger.write(&cluster, 10).await;
+        let mut keys = Keys::default();
+        keys.write(&cluster, 10).await;
         let name = cluster.name.as_str();
         for (kind, object) in [
             (Kind::Service, names::client_service(name)),
@@ -42,9 +42,9 @@ fn whatever_belongs_to_a_cluster_comes_back_when_it_is_deleted() {
             })
             .await;
         }
-        ledger.write(&cluster, 10).await;
+        keys.write(&cluster, 10).await;
         cluster.is_whole().await;
-        ledger.is_held_by_all(&cluster).await;
+        keys.is_held_by_all(&cluster).await;
         eventually("the member reports again into its new object", async || {
             let member = cluster.find(Kind::EtcdMember, &cluster.member(1)).await?;
             (member["status"]["data"]["state"] == "Valid" && member["status"]["etcd"]["running"] == true).then_some(())
@@ -58,8 +58,8 @@ fn members_get_new_pods_one_at_a_time_when_their_account_was_made_anew() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "new-account", json!({ "replicas": 3 })).await;
         cluster.is_whole().await;
-        let mut ledger = Ledger::default();
-        ledger.write(&cluster, 10).await;
+        let mut keys = Keys::default();
+        keys.write(&cluster, 10).await;
         let uids = async || {
             let pods = bed.kubernetes.list(&cluster.all(Kind::Pod)).await;
             pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
@@ -75,9 +75,9 @@ fn members_get_new_pods_one_at_a_time_when_their_account_was_made_anew() {
             (away == 0 && now.iter().all(|uid| !before.contains(uid))).then_some(())
         })
         .await;
-        ledger.write(&cluster, 10).await;
+        keys.write(&cluster, 10).await;
         cluster.is_whole().await;
-        ledger.is_held_by_all(&cluster).await;
+        keys.is_held_by_all(&cluster).await;
     });
 }
 
@@ -99,9 +99,9 @@ fn a_certificate_that_was_edited_by_hand_is_issued_anew() {
         })
         .await;
         stays("it is issued once", Duration::from_secs(10), async || serial().await == after).await;
-        let mut ledger = Ledger::default();
-        ledger.write(&cluster, 3).await;
-        ledger.is_held_by_all(&cluster).await;
+        let mut keys = Keys::default();
+        keys.write(&cluster, 3).await;
+        keys.is_held_by_all(&cluster).await;
     });
 }
 
@@ -110,8 +110,8 @@ fn edits_by_hand_are_undone() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "edited-objects", json!({ "replicas": 1 })).await;
         cluster.is_whole().await;
-        let mut ledger = Ledger::default();
-        ledger.write(&cluster, 3).await;
+        let mut keys = Keys::default();
+        keys.write(&cluster, 3).await;
         let name = cluster.name.as_str();
         let edits: [(Kind, String, Value, &str); 10] = [
             (Kind::StatefulSet, names::stateful_set(name), json!({ "spec": { "replicas": 0 } }), "/spec/replicas"),
@@ -165,8 +165,8 @@ fn edits_by_hand_are_undone() {
             .await;
         }
         cluster.is_whole().await;
-        ledger.write(&cluster, 3).await;
-        ledger.is_held_by_all(&cluster).await;
+        keys.write(&cluster, 3).await;
+        keys.is_held_by_all(&cluster).await;
     });
 }
 

@@ -20,10 +20,10 @@ fn a_settled_cluster_causes_no_writes_but_the_renewals_of_its_leases() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "settled", json!({ "replicas": 3 })).await;
         cluster.is_whole().await;
-        // Settled: a while without any write by the operator.
+        // Settled: a while without any write, longer than an agent takes to ask again who the members are.
         let mut last = position();
-        eventually("the operator has nothing left to do", async || {
-            tokio::time::sleep(Duration::from_secs(3)).await;
+        eventually("nobody has anything left to say", async || {
+            tokio::time::sleep(Duration::from_secs(8)).await;
             let quiet = writes(last).iter().all(|write| write.resource == "leases");
             last = position();
             quiet.then_some(())

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use quorate_etcd::bbolt::{Output, TreeWriter};
 use quorate_etcd::mvcc::{Revision, StoredValue};
 use quorate_etcd::schema::{BUCKETS, CLUSTER, KEY, META};
@@ -129,9 +130,9 @@ fn write_deltas(dir: &Path, History { keys, revisions }: History, events: u64) {
                 text,
                 "{separator}{{\"etcdEvent\":{{\"kv\":{{\"key\":\"{}\",\"create_revision\":{},\"mod_revision\":{revision},\
                  \"version\":{version},\"value\":\"{}\"}}}},\"time\":\"2026-01-01T00:00:00.000000001Z\"}}",
-                base64(key(number).as_bytes()),
+                BASE64_STANDARD.encode(key(number)),
                 number + 2,
-                base64(&value)
+                BASE64_STANDARD.encode(&value)
             );
         }
         text.push(']');
@@ -141,16 +142,4 @@ fn write_deltas(dir: &Path, History { keys, revisions }: History, events: u64) {
         file.write_all(&Sha256::digest(text.as_bytes())).unwrap();
         file.flush().unwrap();
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len() * 4 / 3 + 4);
-    for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0_usize, |word, byte| (word << 8) | usize::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            text.push(if place <= chunk.len() { char::from(ALPHABET[(word >> (18 - 6 * place)) & 63]) } else { '=' });
-        }
-    }
-    text
 }

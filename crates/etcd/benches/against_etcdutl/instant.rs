@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use quorate_etcd::data_dir::DataDir;
 use quorate_etcd::pb::raft::{Entry, EntryType, HardState, WalMetadata, WalSnapshot};
-use quorate_etcd::restore::Restored;
 use quorate_etcd::validate::{self, Tier};
 use quorate_etcd::wal::{BOOTSTRAP_TERM, SegmentName, WalEncoder, read_metadata};
 
@@ -51,7 +51,7 @@ fn median(data_dir: &Path, before: impl Fn(&Path)) -> f64 {
 
 /// Has the kernel drop what it keeps of the database and the log.
 fn forget(data_dir: &Path) {
-    for path in [Restored::database_path(data_dir), segment(data_dir)] {
+    for path in [DataDir::new(data_dir).db(), segment(data_dir)] {
         let file = File::open(path).unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     }

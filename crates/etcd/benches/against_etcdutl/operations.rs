@@ -5,7 +5,7 @@ use std::path::Path;
 use quorate_etcd::bbolt;
 use quorate_etcd::compact::Compact;
 use quorate_etcd::events::{Cut, EventStream};
-use quorate_etcd::foreign::DeltaStream;
+use quorate_etcd::foreign::{Base, DeltaStream};
 use quorate_etcd::hash::hash_kv;
 use quorate_etcd::history::History;
 use quorate_etcd::membership::InitialCluster;
@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &[String]) {
     let [action, snapshot, output, deltas @ ..] = arguments else { return };
     let (snapshot, output) = (Path::new(snapshot), Path::new(output));
     let revision = Snapshot::open(snapshot).unwrap().schema.revision();
-    let mut stream = deltas.first().map(|dir| DeltaStream::open(Path::new(dir), revision, None).unwrap());
+    let mut stream = deltas.first().map(|dir| DeltaStream::open(Path::new(dir), Base::at(revision), Cut::End).unwrap());
     let events = stream.as_mut().map(|stream| stream as &mut dyn EventStream);
     match action.as_str() {
         "restore" => restore(snapshot, output, events, false),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::db::Db;
 use super::meta::NO_FREELIST;
-use super::page::{HEADER, Kind, Page, u64_at};
+use super::page::{HEADER, Page, PageKind, u64_at};
 use super::walk::{Visit, Walk};
 use super::{Bucket, Error, Fault, PageId};
 
@@ -33,13 +33,40 @@ pub struct Checked {
 ///
 /// Damage is reported, not returned: an error means that the file could not be read at all.
 pub fn check(db: &Db, entry: impl FnMut(&[u8], &[u8], &[u8])) -> Result<Checked, Error> {
-    Checker::run(db, entry, false)
+    Checker::run(db, entry, false, None).map(|(checked, _)| checked)
+}
+
+/// Where a check goes on: at a key of a bucket. The default is the beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    bucket: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// As [`check`], from a place on until this many pages were seen, and where to go on if that was not the end. Places stay what
+/// they are in a file that changes between two stretches. What two stretches share, such as a page, is not compared.
+pub fn check_stretch(
+    db: &Db,
+    start: &Place,
+    pages: u64,
+    entry: impl FnMut(&[u8], &[u8], &[u8]),
+) -> Result<(Checked, Option<Place>), Error> {
+    Checker::run(db, entry, false, Some(Stretch { start: start.clone(), pages, leaves: 0, next: None }))
+}
+
+/// The part of a file that a check is limited to.
+struct Stretch {
+    start: Place,
+    pages: u64,
+    /// Seen so far. At least one is, so that whoever goes on gets on.
+    leaves: u64,
+    next: Option<Place>,
 }
 
 /// As [`check`], with what holds only for files this crate wrote: zero padding and not a single unused page.
 #[cfg(test)]
 pub(super) fn check_own(db: &Db) -> Result<Checked, Error> {
-    Checker::run(db, |_, _, _| {}, true)
+    Checker::run(db, |_, _, _| {}, true, None).map(|(checked, _)| checked)
 }
 
 struct Checker<F> {
@@ -51,10 +78,11 @@ struct Checker<F> {
     root: PageId,
     checked: Checked,
     own: bool,
+    stretch: Option<Stretch>,
 }
 
 impl<F: FnMut(&[u8], &[u8], &[u8])> Checker<F> {
-    fn run(db: &Db, entry: F, own: bool) -> Result<Checked, Error> {
+    fn run(db: &Db, entry: F, own: bool, stretch: Option<Stretch>) -> Result<(Checked, Option<Place>), Error> {
         let meta = db.meta();
         let mut pass = Self {
             entry,
@@ -65,27 +93,43 @@ impl<F: FnMut(&[u8], &[u8], &[u8])> Checker<F> {
             root: meta.root,
             checked: Checked::default(),
             own,
+            stretch,
         };
         pass.used.set(0);
         pass.used.set(1);
         let mut walk = Walk::new(db);
         let _ = walk.tree(meta.root, &mut pass)?;
         for bucket in std::mem::take(&mut pass.buckets) {
+            if pass.stretch.as_ref().is_some_and(|stretch| bucket.name < stretch.start.bucket) {
+                continue;
+            }
             pass.bucket = Some(bucket.name.clone());
-            let _ = walk.visit(&bucket, &mut pass)?;
+            if pass.ends_before(&[]) || walk.visit(&bucket, &mut pass)?.is_break() {
+                break;
+            }
         }
         pass.bucket = None;
         if meta.freelist != NO_FREELIST {
             pass.freelist(db, meta.freelist)?;
         }
-        let Self { mut checked, used, .. } = pass;
+        let Self { mut checked, used, stretch, .. } = pass;
         checked.reachable_pages = used.ones;
         checked.free_pages = meta.high_water - used.ones;
         if own && checked.free_pages > 0 {
             let id = used.first_zero().unwrap_or_default();
             checked.findings.push(Finding { bucket: None, error: Error::Page { id, fault: Fault::Empty } });
         }
-        Ok(checked)
+        Ok((checked, stretch.and_then(|stretch| stretch.next)))
+    }
+
+    /// Whether enough was seen before this key of the present bucket, where the next stretch then begins.
+    fn ends_before(&mut self, key: &[u8]) -> bool {
+        let (Some(stretch), Some(bucket)) = (&mut self.stretch, &self.bucket) else { return false };
+        let ends = stretch.leaves > 0 && self.used.ones >= stretch.pages;
+        if ends {
+            stretch.next = Some(Place { bucket: bucket.clone(), key: key.to_vec() });
+        }
+        ends
     }
 
     fn found(&mut self, error: Error) {
@@ -117,7 +161,7 @@ impl<F: FnMut(&[u8], &[u8], &[u8])> Checker<F> {
             return Ok(());
         }
         let page = Page::parse(&bytes, id).map_err(Error::page(id))?;
-        if page.kind != Kind::Freelist {
+        if page.kind != PageKind::Freelist {
             self.fault(id, Fault::Unexpected(page.kind));
             return Ok(());
         }
@@ -170,13 +214,28 @@ impl<F: FnMut(&[u8], &[u8], &[u8])> Visit for Checker<F> {
         Ok(ControlFlow::Continue(()))
     }
 
+    fn enters(&mut self, from: &[u8], below: Option<&[u8]>) -> ControlFlow<(), bool> {
+        let Some(stretch) = self.stretch.as_ref().filter(|_| self.bucket.is_some()) else {
+            return ControlFlow::Continue(true);
+        };
+        let is_behind = self.bucket.as_ref() == Some(&stretch.start.bucket)
+            && below.is_some_and(|below| below <= stretch.start.key.as_slice());
+        if !is_behind && self.ends_before(from) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(!is_behind)
+    }
+
     fn page(&mut self, page: &Page<'_>, _is_root: bool) -> Result<bool, Error> {
+        if let (Some(stretch), PageKind::Leaf, Some(_)) = (&mut self.stretch, page.kind, &self.bucket) {
+            stretch.leaves += 1;
+        }
         if !self.mark(page) {
             // Not walked again: a page that is its own ancestor would never end.
             self.fault(page.id, Fault::Shared);
             return Ok(false);
         }
-        if page.kind == Kind::Branch && page.count == 1 {
+        if page.kind == PageKind::Branch && page.count == 1 {
             self.fault(page.id, Fault::SingleChild);
         }
         match page.used() {

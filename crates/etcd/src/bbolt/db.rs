@@ -4,12 +4,14 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::meta::{META_END, Meta, MetaFault};
-use super::page::{HEADER, Kind, Page, u64_at};
+use super::page::{HEADER, Page, PageKind, u64_at};
 use super::tree::Tree;
 use super::walk::{Visit, Walk};
 use super::{DEEPEST_TREE, Error, Fault, LARGEST_RUN, PageId};
+use crate::direct_io::{AlignedBuffer, DirectFile};
 
 const MOST_BUCKETS: usize = 1024;
 
@@ -24,6 +26,8 @@ pub struct Db {
     page_size: usize,
     meta: Meta,
     metas: [Result<Meta, MetaFault>; 2],
+    /// Reads past the page cache, for files that are somebody else's workplace.
+    direct: Option<DirectFile>,
 }
 
 /// A top-level bucket and where its entries are.
@@ -70,6 +74,13 @@ impl Db {
         Self::from_file(file)
     }
 
+    /// As [`Db::from_file`], for a file that an etcd is working with: what is read, and no more, comes from the disk and does
+    /// not stay in memory.
+    pub fn from_file_in_use(file: File) -> Result<Self, Error> {
+        let copy = file.try_clone().map_err(|source| Error::Io { action: "open", offset: 0, source })?;
+        Ok(Self { direct: Some(DirectFile::new(Arc::new(copy), false)), ..Self::from_file(file)? })
+    }
+
     pub fn from_file(file: File) -> Result<Self, Error> {
         let io = |source| Error::Io { action: "inspect", offset: 0, source };
         let metadata = file.metadata().map_err(io)?;
@@ -91,7 +102,7 @@ impl Db {
             return Err(Error::Truncated { length, needed });
         }
         let page_size = usize::try_from(live.page_size).map_err(|_| Error::PageSize(u64::from(live.page_size)))?;
-        Ok(Self { file, length, page_size, meta: live, metas })
+        Ok(Self { file, length, page_size, meta: live, metas, direct: None })
     }
 
     pub fn meta(&self) -> &Meta {
@@ -129,7 +140,21 @@ impl Db {
         }
         let offset = first * u64::from(self.meta.page_size);
         buffer.resize(pages * self.page_size, 0);
-        self.file.read_exact_at(buffer, offset).map_err(|source| Error::Io { action: "read a page", offset, source })
+        let read = match &self.direct {
+            Some(direct) => {
+                let mut aligned = AlignedBuffer::with_capacity(buffer.len());
+                aligned.resize(buffer.len());
+                let read = direct.read_exact_at(aligned.as_mut_slice(), offset);
+                read.map(|()| buffer.copy_from_slice(aligned.as_slice()))
+            }
+            None => self.file.read_exact_at(buffer, offset),
+        };
+        read.map_err(|source| Error::Io { action: "read a page", offset, source })
+    }
+
+    /// Whether the kernel may fetch more of the file than was asked for.
+    pub(super) fn may_read_ahead(&self) -> bool {
+        self.direct.is_none()
     }
 
     /// How many pages the run that starts with `first_page` spans, refusing what cannot be true.
@@ -140,7 +165,7 @@ impl Db {
         if id.checked_add(pages).is_none_or(|past| past > self.meta.high_water) {
             return Err(too_long);
         }
-        let largest = if page.kind == Kind::Branch { LARGEST_BRANCH } else { LARGEST_RUN };
+        let largest = if page.kind == PageKind::Branch { LARGEST_BRANCH } else { LARGEST_RUN };
         let fits = |pages: &usize| pages.checked_mul(self.page_size).is_some_and(|size| size <= largest);
         usize::try_from(pages).ok().filter(fits).ok_or(too_long)
     }
@@ -174,8 +199,8 @@ impl Db {
             self.read_run(id, &mut bytes)?;
             let page = Page::parse(&bytes, id).map_err(Error::page(id))?;
             match page.kind {
-                Kind::Leaf => return last_leaf_key(&bytes, id).map_err(Error::page(id)),
-                Kind::Branch => {
+                PageKind::Leaf => return last_leaf_key(&bytes, id).map_err(Error::page(id)),
+                PageKind::Branch => {
                     let last = page.count.checked_sub(1).ok_or(Error::Page { id, fault: Fault::Empty })?;
                     id = page.branch(last).map_err(Error::page(id))?.child;
                 }
@@ -270,7 +295,7 @@ mod tests {
         output.finish(root, freelist, 1).unwrap();
         let db = Db::from_file(file).unwrap();
         for (kind, overflow, accepted) in
-            [(Kind::Branch, 255, true), (Kind::Branch, 256, false), (Kind::Leaf, 256, true)]
+            [(PageKind::Branch, 255, true), (PageKind::Branch, 256, false), (PageKind::Leaf, 256, true)]
         {
             let mut page = Vec::new();
             put_header(&mut page, 3, kind, 1, overflow);

@@ -1,6 +1,6 @@
 //! The two meta pages: which one is live decides what the whole file means.
 
-use super::page::{HEADER, Kind, put_header, u32_at, u64_at};
+use super::page::{HEADER, PageKind, put_header, u32_at, u64_at};
 use super::{Error, PageId};
 
 const MAGIC: u32 = 0xED0C_DAED;
@@ -87,7 +87,7 @@ impl Meta {
     pub fn encode(&self, id: PageId) -> Result<Vec<u8>, Error> {
         let size = usize::try_from(self.page_size).map_err(|_| Error::PageSize(u64::from(self.page_size)))?;
         let mut page = Vec::with_capacity(size);
-        put_header(&mut page, id, Kind::Meta, 0, 0);
+        put_header(&mut page, id, PageKind::Meta, 0, 0);
         for word in [MAGIC, VERSION, self.page_size, 0] {
             page.extend_from_slice(&word.to_le_bytes());
         }

@@ -14,11 +14,11 @@ mod tests;
 mod tree;
 mod walk;
 
-pub use check::{Checked, Finding, check};
+pub use check::{Checked, Finding, Place, check, check_stretch};
 pub use db::{Bucket, BucketRoot, Db};
 pub use meta::{Meta, MetaFault, NO_FREELIST};
 pub use output::Output;
-pub use page::{BranchElement, Fault, Kind, LeafElement, Page};
+pub use page::{BranchElement, Fault, LeafElement, Page, PageKind};
 pub use tree::{Tree, TreeWriter};
 pub use walk::Walk;
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::direct::{AlignedBuffer, DirectFile};
+use crate::direct_io::{AlignedBuffer, DirectFile};
 
 use super::meta::{Meta, valid_page_size};
-use super::page::{HEADER, Kind, put_header};
+use super::page::{HEADER, PageKind, put_header};
 use super::{Error, PageId};
 
 const CHUNK: usize = 1 << 20;
@@ -61,11 +61,6 @@ impl Output {
         self.page_size
     }
 
-    /// The id that the next page run will get.
-    pub fn next_page(&self) -> PageId {
-        self.next
-    }
-
     /// Lets `compose` append one page run to the buffer, pads it to whole pages and returns its id.
     ///
     /// `compose` gets the run's id and its number of overflow pages; `size` must be the number of bytes it appends.
@@ -89,7 +84,7 @@ impl Output {
 
     /// Adds a freelist without entries. A file with one opens at once, where bbolt otherwise reads every page first.
     pub fn empty_freelist(&mut self) -> Result<PageId, Error> {
-        self.run(HEADER, |id, _, out| put_header(out, id, Kind::Freelist, 0, 0))
+        self.run(HEADER, |id, _, out| put_header(out, id, PageKind::Freelist, 0, 0))
     }
 
     fn hand_over(&mut self) -> Result<(), Error> {

@@ -17,14 +17,14 @@ const FREELIST: u16 = 0x10;
 pub(super) const BUCKET: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PageKind {
     Branch,
     Leaf,
     Meta,
     Freelist,
 }
 
-impl Kind {
+impl PageKind {
     fn from_flags(flags: u16) -> Option<Self> {
         match flags {
             BRANCH => Some(Self::Branch),
@@ -51,7 +51,7 @@ pub enum Fault {
     Short,
     WrongId(PageId),
     Flags(u16),
-    Unexpected(Kind),
+    Unexpected(PageKind),
     OutOfFile,
     RunTooLong(u64),
     Element(usize),
@@ -121,7 +121,7 @@ fn size_at(bytes: &[u8], at: usize) -> Option<usize> {
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
     pub id: PageId,
-    pub kind: Kind,
+    pub kind: PageKind,
     pub count: usize,
     pub overflow: u32,
     bytes: &'a [u8],
@@ -150,21 +150,21 @@ impl<'a> Page<'a> {
         if id != expected {
             return Err(Fault::WrongId(id));
         }
-        let kind = Kind::from_flags(flags).ok_or(Fault::Flags(flags))?;
+        let kind = PageKind::from_flags(flags).ok_or(Fault::Flags(flags))?;
         Ok(Self { id, kind, count: usize::from(count), overflow, bytes })
     }
 
     /// Bytes from an element's own start to its data; data never overlaps the element array.
     fn data_offset(&self, index: usize) -> Option<(usize, usize)> {
         let start = HEADER + index * ELEMENT;
-        let field = if self.kind == Kind::Leaf { start + 4 } else { start };
+        let field = if self.kind == PageKind::Leaf { start + 4 } else { start };
         let pos = size_at(self.bytes, field)?;
         (index < self.count && pos >= (self.count - index) * ELEMENT).then_some((start, start + pos))
     }
 
     pub fn leaf(&self, index: usize) -> Result<LeafElement<'a>, Fault> {
         let bad = Fault::Element(index);
-        let (Some((start, data)), Kind::Leaf) = (self.data_offset(index), self.kind) else {
+        let (Some((start, data)), PageKind::Leaf) = (self.data_offset(index), self.kind) else {
             return Err(bad);
         };
         let (Some(flags), Some(key_size), Some(value_size)) =
@@ -184,7 +184,7 @@ impl<'a> Page<'a> {
 
     pub fn branch(&self, index: usize) -> Result<BranchElement<'a>, Fault> {
         let bad = Fault::Element(index);
-        let (Some((start, data)), Kind::Branch) = (self.data_offset(index), self.kind) else {
+        let (Some((start, data)), PageKind::Branch) = (self.data_offset(index), self.kind) else {
             return Err(bad);
         };
         let (Some(key_size), Some(child)) = (size_at(self.bytes, start + 4), u64_at(self.bytes, start + 8)) else {
@@ -205,7 +205,7 @@ impl<'a> Page<'a> {
         let mut end = HEADER + self.count * ELEMENT;
         for index in 0..self.count {
             let size = match self.kind {
-                Kind::Leaf => self.leaf(index).map(|element| element.key.len() + element.value.len())?,
+                PageKind::Leaf => self.leaf(index).map(|element| element.key.len() + element.value.len())?,
                 _ => self.branch(index)?.key.len(),
             };
             match self.data_offset(index) {
@@ -222,7 +222,7 @@ impl<'a> Page<'a> {
 }
 
 /// Appends a page header, with which every page image begins.
-pub(super) fn put_header(bytes: &mut Vec<u8>, id: PageId, kind: Kind, count: u16, overflow: u32) {
+pub(super) fn put_header(bytes: &mut Vec<u8>, id: PageId, kind: PageKind, count: u16, overflow: u32) {
     bytes.extend_from_slice(&id.to_le_bytes());
     bytes.extend_from_slice(&kind.flags().to_le_bytes());
     bytes.extend_from_slice(&count.to_le_bytes());

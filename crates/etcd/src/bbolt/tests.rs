@@ -1,6 +1,6 @@
 //! What is loaded is what is read back, at any size, page size and order of appends; and damage is never silent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
@@ -226,4 +226,48 @@ fn flipped_bytes_are_found_or_lie_in_values() {
         }
     }
     assert!(found > 1000, "{found}");
+}
+
+type Seen = (BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>, BTreeSet<String>);
+
+/// What stretches of this many pages see together.
+fn in_stretches(path: &Path, pages: u64) -> Seen {
+    let (mut entries, mut findings) = (BTreeMap::new(), BTreeSet::new());
+    let mut place = Place::default();
+    loop {
+        let db = Db::from_file_in_use(File::open(path).unwrap()).unwrap();
+        let entry = |bucket: &[u8], key: &[u8], value: &[u8]| {
+            entries.insert((bucket.to_vec(), key.to_vec()), value.to_vec());
+        };
+        let (checked, next) = check_stretch(&db, &place, pages, entry).unwrap();
+        findings.extend(checked.findings.iter().map(|finding| finding.error.to_string()));
+        match next {
+            Some(next) => {
+                assert_ne!(next, place, "it gets on");
+                place = next;
+            }
+            None => return (entries, findings),
+        }
+    }
+}
+
+#[test]
+fn stretches_of_any_length_see_together_what_one_check_sees() {
+    let path = tempfile::NamedTempFile::new().unwrap();
+    let (many, long, few) = (numbered(0..3000, 100), numbered(0..30, 9000), numbered(0..3, 10));
+    load(path.path(), 4096, &[("a", &many), ("b", &long), ("c", &few), ("d", &many)]);
+    let whole = in_stretches(path.path(), u64::MAX);
+    assert_eq!((whole.0.len(), whole.1.len()), (6033, 0));
+    for pages in [1, 2, 7, 50, 200] {
+        assert_eq!(in_stretches(path.path(), pages), whole, "{pages}");
+    }
+    let file = File::options().read(true).write(true).open(path.path()).unwrap();
+    for page in (2..Db::open(path.path()).unwrap().meta().root).step_by(5) {
+        let mut header = [0; 8];
+        file.read_exact_at(&mut header, page * 4096).unwrap();
+        file.write_all_at(&[0xFF; 8], page * 4096).unwrap();
+        let damaged = in_stretches(path.path(), u64::MAX);
+        assert_eq!(in_stretches(path.path(), 3), damaged, "page {page}");
+        file.write_all_at(&header, page * 4096).unwrap();
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::db::{Bucket, BucketRoot, Db};
 use super::output::Output;
-use super::page::{BUCKET, ELEMENT, HEADER, Kind, LARGEST_KEY, Page, put_header};
+use super::page::{BUCKET, ELEMENT, HEADER, LARGEST_KEY, Page, PageKind, put_header};
 use super::{DEEPEST_TREE, Error, Fault, LARGEST_RUN, PageId};
 
 /// bbolt keeps this count for "the real count is elsewhere"; no node may reach it.
@@ -56,7 +56,7 @@ impl Leaf {
 
     fn compose(&self, id: PageId, overflow: u32, out: &mut Vec<u8>) {
         let count = self.items.len();
-        put_header(out, id, Kind::Leaf, u16::try_from(count).unwrap_or(u16::MAX), overflow);
+        put_header(out, id, PageKind::Leaf, u16::try_from(count).unwrap_or(u16::MAX), overflow);
         let mut data = 0;
         for (index, item) in self.items.iter().enumerate() {
             let position = (count - index) * ELEMENT + data;
@@ -91,7 +91,7 @@ impl Branch {
     }
 
     fn compose(elements: &[(Vec<u8>, PageId)], id: PageId, overflow: u32, out: &mut Vec<u8>) {
-        put_header(out, id, Kind::Branch, u16::try_from(elements.len()).unwrap_or(u16::MAX), overflow);
+        put_header(out, id, PageKind::Branch, u16::try_from(elements.len()).unwrap_or(u16::MAX), overflow);
         let mut data = 0;
         for (index, (key, child)) in elements.iter().enumerate() {
             put_word(out, ((elements.len() - index) * ELEMENT + data) as u64);
@@ -139,13 +139,13 @@ impl TreeWriter {
             db.read_run(id, &mut bytes)?;
             let page = Page::parse(&bytes, id).map_err(Error::page(id))?;
             match page.kind {
-                Kind::Leaf if page.count == 0 && depth > 0 => return Err(Error::Page { id, fault: Fault::Empty }),
-                Kind::Leaf => {
+                PageKind::Leaf if page.count == 0 && depth > 0 => return Err(Error::Page { id, fault: Fault::Empty }),
+                PageKind::Leaf => {
                     tree.reopen_leaf(&page).map_err(Error::page(id))?;
                     tree.leaf_continues = depth > 0;
                     return Ok(tree);
                 }
-                Kind::Branch => id = tree.reopen_branch(&page).map_err(Error::page(id))?,
+                PageKind::Branch => id = tree.reopen_branch(&page).map_err(Error::page(id))?,
                 kind => return Err(Error::Page { id, fault: Fault::Unexpected(kind) }),
             }
         }

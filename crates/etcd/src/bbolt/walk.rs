@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::db::{Bucket, BucketRoot, Db, LARGEST_BRANCH};
-use super::page::{Kind, Page};
+use super::page::{Page, PageKind};
 use super::{DEEPEST_TREE, Error, Fault, PageId};
 use crate::readahead::ReadAhead;
 
@@ -21,6 +21,11 @@ pub(super) trait Visit {
     /// A page of the tree was read; `false` leaves out what is below it.
     fn page(&mut self, _page: &Page<'_>, _is_root: bool) -> Result<bool, Self::Error> {
         Ok(true)
+    }
+
+    /// Whether to read the child of a branch that holds these keys, before it is read.
+    fn enters(&mut self, _from: &[u8], _below: Option<&[u8]>) -> ControlFlow<(), bool> {
+        ControlFlow::Continue(true)
     }
 
     /// Whether the entries are buckets, as in the root tree, or plain, as everywhere else.
@@ -83,7 +88,7 @@ impl<'d> Walk<'d> {
         match &bucket.root {
             BucketRoot::Page(root) => self.tree(*root, visit),
             BucketRoot::Inline(image) => match Page::parse(image, 0) {
-                Ok(page) if page.kind == Kind::Leaf => leaf(&page, everything, self.db.meta().root, visit),
+                Ok(page) if page.kind == PageKind::Leaf => leaf(&page, everything, self.db.meta().root, visit),
                 Ok(page) => skip(visit, self.db.meta().root, Fault::Unexpected(page.kind)),
                 Err(fault) => skip(visit, self.db.meta().root, fault),
             },
@@ -114,11 +119,11 @@ impl<'d> Walk<'d> {
             return Ok(ControlFlow::Continue(()));
         }
         match page.kind {
-            Kind::Leaf if page.count == 0 && depth > 0 => skip(visit, page.id, Fault::Empty),
-            Kind::Leaf => leaf(page, range, page.id, visit),
-            Kind::Branch if depth >= DEEPEST_TREE => skip(visit, page.id, Fault::TooDeep),
-            Kind::Branch if page.count == 0 => skip(visit, page.id, Fault::Empty),
-            Kind::Branch => self.branch(page, range, depth, visit),
+            PageKind::Leaf if page.count == 0 && depth > 0 => skip(visit, page.id, Fault::Empty),
+            PageKind::Leaf => leaf(page, range, page.id, visit),
+            PageKind::Branch if depth >= DEEPEST_TREE => skip(visit, page.id, Fault::TooDeep),
+            PageKind::Branch if page.count == 0 => skip(visit, page.id, Fault::Empty),
+            PageKind::Branch => self.branch(page, range, depth, visit),
             kind => skip(visit, page.id, Fault::Unexpected(kind)),
         }
     }
@@ -160,6 +165,11 @@ impl<'d> Walk<'d> {
             } else {
                 range.below
             };
+            match visit.enters(from, below) {
+                ControlFlow::Continue(true) => {}
+                ControlFlow::Continue(false) => continue,
+                ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
+            }
             let bytes = match level.window.run(self.db, level.children.get(index..).unwrap_or_default()) {
                 Ok(bytes) => bytes,
                 Err(error) => {
@@ -277,7 +287,9 @@ impl Window {
         db.read(first, pages, &mut self.bytes)?;
         (self.first, self.past) = (first, past);
         // etcd writes pages mostly in key order, so what follows in the file is what comes next.
-        self.ahead.passed(db.file(), past * db.page_size() as u64);
+        if db.may_read_ahead() {
+            self.ahead.passed(db.file(), past * db.page_size() as u64);
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use prost::Message;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::codegen::tokio_stream::Stream;
+use tonic::codegen::tokio_stream::{Stream, once};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Streaming};
@@ -78,6 +78,7 @@ pub struct Client {
     channel: Channel,
     options: Arc<Options>,
     token: Option<MetadataValue<Ascii>>,
+    requires_leader: bool,
 }
 
 impl Client {
@@ -96,13 +97,20 @@ impl Client {
             endpoint = endpoint.tls_config(tls_config(tls)).map_err(refuse)?;
         }
         let channel = endpoint.connect_lazy();
-        Ok(Self { channel, options: Arc::new(options), token: None })
+        Ok(Self { channel, options: Arc::new(options), token: None, requires_leader: false })
     }
 
     /// The same connection, speaking for the user whom `authenticate` gave this token.
     pub fn with_token(&self, token: &str) -> Result<Self, ClientError> {
         let token = token.parse().map_err(|_| ClientError::Token)?;
         Ok(Self { token: Some(token), ..self.clone() })
+    }
+
+    /// The same connection, to a member that refuses with [`Code::Unavailable`](super::Code) while it knows no leader, and
+    /// before it looks at the caller's rights.
+    #[must_use]
+    pub fn requiring_leader(&self) -> Self {
+        Self { requires_leader: true, ..self.clone() }
     }
 
     pub fn endpoint(&self) -> &str {
@@ -117,6 +125,9 @@ impl Client {
         let mut request = Request::new(message);
         if let Some(token) = &self.token {
             request.metadata_mut().insert("token", token.clone());
+        }
+        if self.requires_leader {
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         }
         request
     }
@@ -169,16 +180,7 @@ impl Client {
         Q: Message + Default + 'static,
         R: Message + Default + 'static,
     {
-        let request = self.request(message);
-        let mut grpc = self.grpc();
-        let opening = timeout(self.options.call_timeout, async {
-            grpc.ready().await.map_err(|source| self.unreachable(path, source))?;
-            let codec = ProstCodec::<Q, R>::default();
-            let opened = grpc.server_streaming(request, PathAndQuery::from_static(path), codec).await;
-            opened.map_err(|status| self.refused(path, status))
-        });
-        let opened = opening.await.map_err(|_| self.deadline(path, self.options.call_timeout))?;
-        Ok(opened?.into_inner())
+        self.both_ways(path, once(message)).await
     }
 
     /// Streams in both directions.

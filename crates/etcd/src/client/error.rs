@@ -1,9 +1,20 @@
 //! What can go wrong between us and a member.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use thiserror::Error;
 pub use tonic::Code;
+
+/// What etcd says to a caller without a name, with a name that it does not know, or without the right, where the code does
+/// not tell. Some calls of 3.5 pass on what etcd says to itself.
+const FORBIDDEN: [&str; 5] = [
+    "etcdserver: user name not found",
+    "etcdserver: user name is empty",
+    "auth: user not found",
+    "auth: user name is empty",
+    "auth: permission denied",
+];
 
 #[derive(Debug, Error)]
 pub enum ClientError {
@@ -32,6 +43,36 @@ impl ClientError {
             Self::Refused { status, .. } => Some(status.code()),
             Self::Deadline { .. } => Some(Code::DeadlineExceeded),
             Self::Unreachable { .. } => Some(Code::Unavailable),
+            _ => None,
+        }
+    }
+
+    /// Whether the member has refused because of who asks: authentication is enabled, and the caller has no name, one that
+    /// nobody knows, or not the right.
+    pub fn is_forbidden(&self) -> bool {
+        let Self::Refused { status, .. } = self else { return false };
+        matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) || FORBIDDEN.contains(&status.message())
+    }
+
+    /// Whether no connection came about: nobody listens there, or nothing gets through.
+    pub fn is_out_of_reach(&self) -> bool {
+        let Self::Unreachable { source, .. } = self else { return false };
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(source.as_ref());
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<io::Error>() {
+                use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied, TimedOut};
+                let kinds = [ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied, TimedOut];
+                return kinds.contains(&error.kind());
+            }
+            cause = error.source();
+        }
+        false
+    }
+
+    /// What the member said, if it has refused.
+    pub fn message(&self) -> Option<&str> {
+        match self {
+            Self::Refused { status, .. } => Some(status.message()),
             _ => None,
         }
     }

@@ -9,9 +9,9 @@ use super::channel::Client;
 use super::error::ClientError;
 use crate::pb::rpc::Empty;
 use crate::pb::rpc::maintenance::SnapshotResponse;
+use crate::snapshot::DIGEST_SIZE;
 
 const CALL: &str = "/etcdserverpb.Maintenance/Snapshot";
-const DIGEST: usize = 32;
 
 /// Chunks of a snapshot file, its SHA-256 included as the last 32 bytes.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Client {
             client: self.clone(),
             answers,
             hash: Sha256::new(),
-            tail: BytesMut::with_capacity(2 * DIGEST),
+            tail: BytesMut::with_capacity(2 * DIGEST_SIZE),
             remaining: None,
             version: String::new(),
             done: false,
@@ -76,12 +76,12 @@ impl SnapshotStream {
 
     fn digest(&mut self, blob: &[u8]) {
         self.tail.extend_from_slice(blob);
-        let content = self.tail.split_to(self.tail.len().saturating_sub(DIGEST));
+        let content = self.tail.split_to(self.tail.len().saturating_sub(DIGEST_SIZE));
         self.hash.update(&content);
     }
 
     fn check_end(&mut self) -> Result<(), ClientError> {
-        if self.tail.len() != DIGEST {
+        if self.tail.len() != DIGEST_SIZE {
             return Err(self.client.truncated(CALL, "the digest at the end is missing"));
         }
         let digest = std::mem::take(&mut self.hash).finalize();

@@ -8,6 +8,7 @@ use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use super::channel::Client;
 use super::error::ClientError;
 use crate::pb::mvcc::Event;
+use crate::pb::rpc::ResponseHeader;
 use crate::pb::rpc::watch::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchRequestUnion, WatchResponse};
 
 const CALL: &str = "/etcdserverpb.Watch/Watch";
@@ -30,7 +31,7 @@ pub struct Watch {
     client: Client,
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
-    revision: i64,
+    created: ResponseHeader,
 }
 
 impl Client {
@@ -49,15 +50,20 @@ impl Client {
             let status = tonic::Status::failed_precondition(first.cancel_reason);
             return Err(self.refused(CALL, status));
         }
-        let revision = first.header.map_or(0, |header| header.revision);
-        Ok(Watch { client: self.clone(), requests, answers, revision })
+        let created = first.header.unwrap_or_default();
+        Ok(Watch { client: self.clone(), requests, answers, created })
     }
 }
 
 impl Watch {
     /// The member's revision when the watch was created.
     pub fn created_at(&self) -> i64 {
-        self.revision
+        self.created.revision
+    }
+
+    /// Which cluster the member belongs to.
+    pub fn cluster_id(&self) -> u64 {
+        self.created.cluster_id
     }
 
     /// Waits for the next message, without a limit: silence is normal, and a dead connection is noticed by keep-alive.

@@ -4,14 +4,31 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use super::ForeignError;
+use jiff::Timestamp;
+
 use super::feed::{Fed, Feed, FileEnd};
 use super::json::{ElementParser, Parsed};
-use super::names::{self, BackupFile, BackupName, Kind};
-use crate::events::{Event, EventError, EventStream};
+use super::names::{self, BackupFile, BackupKind, BackupName};
+use super::{ForeignError, moment};
+use crate::events::{ChangeEvent, Cut, EventError, EventStream};
 
 /// No event comes near this: etcd's own limit for a request is a few megabytes.
 const LONGEST_EVENT: usize = 256 << 20;
+
+/// What the events of delta files continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    pub revision: i64,
+    /// When it was taken, if that is known.
+    pub taken: Option<Timestamp>,
+}
+
+impl Base {
+    /// A base of unknown age.
+    pub fn at(revision: i64) -> Self {
+        Self { revision, taken: None }
+    }
+}
 
 /// Streams the events of the delta files that reach beyond a base revision.
 #[derive(Debug)]
@@ -22,7 +39,7 @@ pub struct DeltaStream {
     buffer: Vec<u8>,
     position: usize,
     parser: ElementParser,
-    event: Event,
+    event: ChangeEvent,
     /// The last revision delivered so far.
     delivered: RevisionDigest,
 }
@@ -62,7 +79,7 @@ struct RevisionDigest {
 }
 
 impl RevisionDigest {
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, event: &ChangeEvent) {
         if self.revision != event.mod_revision {
             *self = Self { revision: event.mod_revision, ..Self::default() };
         }
@@ -89,7 +106,7 @@ impl OpenFile {
     }
 
     /// Notes an event; `true` if no earlier file delivered it.
-    fn note(&mut self, event: &Event) -> Result<bool, ForeignError> {
+    fn note(&mut self, event: &ChangeEvent) -> Result<bool, ForeignError> {
         let found = event.mod_revision;
         self.last_revision = found;
         if *self.first_revision.get_or_insert(found) != self.name.start || found > self.name.last {
@@ -108,7 +125,7 @@ impl OpenFile {
         if self.repeated.changes == 0 || self.repeated == self.known {
             return Ok(());
         }
-        Err(ForeignError::Straddle { path: self.path.clone(), revision: self.known.revision })
+        Err(ForeignError::SplitRevision { path: self.path.clone(), revision: self.known.revision })
     }
 
     fn name_mismatch(&self) -> ForeignError {
@@ -138,12 +155,25 @@ impl OpenFile {
 }
 
 impl DeltaStream {
-    /// Opens the files in `dir` that hold revisions above `base` and, if a last revision is wanted, up to that one.
+    /// Opens the files in `dir` that hold revisions above `base`, up to the cut.
     ///
-    /// Holes between files are found here, by name, before anything is read or written.
-    pub fn open(dir: &Path, base: i64, last_wanted: Option<i64>) -> Result<Self, ForeignError> {
+    /// Holes between files are found here, by name, before anything is read or written. For a cut by time something must
+    /// show that the base is as old as that.
+    pub fn open(dir: &Path, base: Base, cut: Cut) -> Result<Self, ForeignError> {
+        let last_wanted = match cut {
+            Cut::End => None,
+            Cut::Revision(last) => Some(last),
+            Cut::Time(moment) => {
+                moment::check(dir, base, moment)?;
+                None
+            }
+        };
+        Self::between(dir, base.revision, last_wanted)
+    }
+
+    pub(super) fn between(dir: &Path, base: i64, last_wanted: Option<i64>) -> Result<Self, ForeignError> {
         let mut files = names::list(dir)?;
-        files.retain(|file| file.name.kind == Kind::Delta);
+        files.retain(|file| file.name.kind == BackupKind::Delta);
         if files.is_empty() {
             return Err(ForeignError::NoDeltas { dir: dir.to_owned() });
         }
@@ -156,12 +186,17 @@ impl DeltaStream {
             buffer: Vec::new(),
             position: 0,
             parser: ElementParser::default(),
-            event: Event::default(),
+            event: ChangeEvent::default(),
             delivered: RevisionDigest::default(),
         })
     }
 
-    fn pull(&mut self) -> Result<bool, ForeignError> {
+    /// The last revision that its files promise; nothing if they do not reach beyond the base.
+    pub fn last_revision(&self) -> Option<i64> {
+        self.files.back().map(|file| file.name.last)
+    }
+
+    pub(super) fn pull(&mut self) -> Result<bool, ForeignError> {
         loop {
             let Some(mut file) = self.file.take().or_else(|| {
                 let next = self.files.pop_front()?;
@@ -313,7 +348,7 @@ impl EventStream for DeltaStream {
         self.pull().map_err(EventError::source_error)
     }
 
-    fn event(&self) -> &Event {
+    fn event(&self) -> &ChangeEvent {
         &self.event
     }
 

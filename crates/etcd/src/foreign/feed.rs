@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 
 use super::codec;
 use super::names::BackupFile;
+use crate::snapshot::DIGEST_SIZE;
 
 const CHUNK: usize = 256 << 10;
 const CHUNKS_IN_FLIGHT: usize = 4;
-const DIGEST: usize = 32;
 
 /// What the thread sends, in file order.
 #[derive(Debug)]
@@ -84,16 +84,16 @@ fn feed(files: &[BackupFile], send: &SyncSender<Fed>, reuse: &Receiver<Vec<u8>>)
 fn feed_file(file: &BackupFile, send: &SyncSender<Fed>, reuse: &Receiver<Vec<u8>>) -> io::Result<Option<FileEnd>> {
     let mut input = codec::open(file)?;
     let mut hash = Sha256::new();
-    let mut tail: Vec<u8> = Vec::with_capacity(DIGEST);
+    let mut tail: Vec<u8> = Vec::with_capacity(DIGEST_SIZE);
     loop {
         // Whatever was held back may turn out to be content: it goes in front of what is read next.
         let mut chunk = reuse.try_recv().unwrap_or_else(|_| Vec::with_capacity(CHUNK));
         chunk.clear();
         chunk.append(&mut tail);
         let before = chunk.len();
-        input.by_ref().take((CHUNK - DIGEST) as u64).read_to_end(&mut chunk)?;
+        input.by_ref().take((CHUNK - DIGEST_SIZE) as u64).read_to_end(&mut chunk)?;
         let at_end = chunk.len() == before;
-        tail.extend(chunk.drain(chunk.len().saturating_sub(DIGEST)..));
+        tail.extend(chunk.drain(chunk.len().saturating_sub(DIGEST_SIZE)..));
         hash.update(&chunk);
         if !chunk.is_empty() && send.send(Fed::Chunk(chunk)).is_err() {
             return Ok(None);
@@ -103,8 +103,8 @@ fn feed_file(file: &BackupFile, send: &SyncSender<Fed>, reuse: &Receiver<Vec<u8>
         }
     }
     let end = match tail.len() {
-        DIGEST if hash.finalize().as_slice() == tail => FileEnd::Sound,
-        DIGEST => FileEnd::DigestMismatch,
+        DIGEST_SIZE if hash.finalize().as_slice() == tail => FileEnd::Sound,
+        DIGEST_SIZE => FileEnd::DigestMismatch,
         _ => FileEnd::TooShort,
     };
     Ok(Some(end))

@@ -6,11 +6,11 @@
 
 use std::io::BufRead;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::base64;
-use crate::events::{Event, EventKind};
+use crate::events::{ChangeEvent, EventKind};
 
 /// What stands at the front of the text.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct ElementParser {
 
 impl ElementParser {
     /// Reads one element at the front of `text` into `event`.
-    pub(super) fn parse(&mut self, text: &[u8], event: &mut Event) -> Result<Parsed, String> {
+    pub(super) fn parse(&mut self, text: &[u8], event: &mut ChangeEvent) -> Result<Parsed, String> {
         if let Some(rest) = self.usual(text, event) {
             return Ok(Parsed::Event(text.len() - rest.len()));
         }
@@ -44,7 +44,7 @@ impl ElementParser {
     }
 
     /// The order in which Go writes the fields. `None` if the text differs or ends too early.
-    fn usual<'t>(&mut self, text: &'t [u8], event: &mut Event) -> Option<&'t [u8]> {
+    fn usual<'t>(&mut self, text: &'t [u8], event: &mut ChangeEvent) -> Option<&'t [u8]> {
         let text = text.strip_prefix(br#"{"etcdEvent":{"#)?;
         let (kind, text) = match text.strip_prefix(br#""type":1,"#) {
             Some(text) => (EventKind::Delete, text),
@@ -89,8 +89,14 @@ fn up_to_quote(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn bytes<'t>(text: &'t [u8], out: &mut Vec<u8>) -> Option<&'t [u8]> {
     let (encoded, rest) = up_to_quote(text)?;
-    base64::decode_into(encoded, out)?;
+    decode(encoded, out).ok()?;
     Some(rest)
+}
+
+/// Replaces `out`, whose memory serves one event after another.
+fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), base64::DecodeError> {
+    out.clear();
+    BASE64_STANDARD.decode_vec(encoded, out)
 }
 
 fn optional_number<'t>(text: &'t [u8], name: &[u8], out: &mut i64) -> Option<&'t [u8]> {
@@ -158,17 +164,15 @@ struct Stored {
     lease: i64,
 }
 
-fn general(text: &[u8]) -> Result<Event, String> {
+fn general(text: &[u8]) -> Result<ChangeEvent, String> {
     let element: Element = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let decode = |what: &str, encoded: &str| {
-        let mut out = Vec::new();
-        base64::decode_into(encoded.as_bytes(), &mut out).ok_or_else(|| format!("the {what} is not base64"))?;
-        Ok::<_, String>(out)
+    let decoded = |what: &str, encoded: &str| {
+        BASE64_STANDARD.decode(encoded).map_err(|error| format!("the {what} is not base64: {error}"))
     };
     let kv = element.event.kv;
-    Ok(Event {
-        key: decode("key", &kv.key)?,
-        value: decode("value", kv.value.as_deref().unwrap_or_default())?,
+    Ok(ChangeEvent {
+        key: decoded("key", &kv.key)?,
+        value: decoded("value", kv.value.as_deref().unwrap_or_default())?,
         kind: match element.event.r#type {
             0 => EventKind::Put,
             1 => EventKind::Delete,
@@ -192,15 +196,15 @@ mod tests {
         r#"{"etcdEvent":{"type":1,"kv":{"key":"YQ==","mod_revision":5}},"time":"2024-01-02T03:04:05Z"}"#,
     ];
 
-    fn parse(text: &str) -> Result<(Parsed, Event), String> {
-        let mut event = Event { value: vec![1], lease: 9, version: 9, ..Event::default() };
+    fn parse(text: &str) -> Result<(Parsed, ChangeEvent), String> {
+        let mut event = ChangeEvent { value: vec![1], lease: 9, version: 9, ..ChangeEvent::default() };
         Ok((ElementParser::default().parse(text.as_bytes(), &mut event)?, event))
     }
 
     #[test]
     fn the_fast_path_agrees_with_the_general_parser() {
         for text in USUAL {
-            let mut event = Event { value: vec![1], lease: 9, ..Event::default() };
+            let mut event = ChangeEvent { value: vec![1], lease: 9, ..ChangeEvent::default() };
             let rest = ElementParser::default().usual(text.as_bytes(), &mut event).expect("the usual shape");
             assert!(rest.is_empty());
             assert_eq!(event, general(text.as_bytes()).unwrap());
@@ -215,6 +219,14 @@ mod tests {
         assert_eq!(parsed, Parsed::Event(text.len()));
         assert_eq!((event.key.as_slice(), event.mod_revision, event.lease), (&b"a"[..], 4, 0));
         assert!(event.value.is_empty());
+    }
+
+    #[test]
+    fn base64_that_no_encoder_writes_is_refused() {
+        for key in ["Zg", "Zg=", "Zg==Zg==", "Z===", "====", "Zh==", "Zm9=", "Zm 9", "Zm9-", "Zm9v\\n", "Zg==="] {
+            let error = parse(&USUAL[0].replace("YQ==", key)).unwrap_err();
+            assert!(error.contains("the key is not base64"), "{key}: {error}");
+        }
     }
 
     #[test]
@@ -233,7 +245,7 @@ mod tests {
                 for replacement in *b"\0 \"{}0Z\\" {
                     let mut changed = text.as_bytes().to_vec();
                     changed[position] = replacement;
-                    let mut event = Event::default();
+                    let mut event = ChangeEvent::default();
                     if let Ok(Parsed::Event(length)) = ElementParser::default().parse(&changed, &mut event) {
                         assert_eq!(general(&changed[..length]).unwrap(), event);
                     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::ForeignError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum BackupKind {
     Full,
     Delta,
 }
@@ -22,7 +22,7 @@ pub enum Compression {
 /// `Kind-<start>-<last>-<unix seconds>[.gz|.zlib|.Z][.final]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupName {
-    pub kind: Kind,
+    pub kind: BackupKind,
     /// First revision of a delta.
     pub start: i64,
     /// Last revision. A full snapshot may hold more than its name admits.
@@ -40,8 +40,8 @@ impl BackupName {
             .unwrap_or((name, Compression::None));
         let mut parts = stem.split('-');
         let kind = match parts.next()? {
-            "Full" => Kind::Full,
-            "Incr" => Kind::Delta,
+            "Full" => BackupKind::Full,
+            "Incr" => BackupKind::Delta,
             _ => return None,
         };
         let mut number = |digits: usize| {
@@ -65,7 +65,7 @@ pub struct BackupFile {
 ///
 /// `dir` may be the directory of the files itself, a store's root (`v2/`, `v1/Backup-*/`) or `v1`. A file that merely
 /// starts like a delta is refused rather than ignored: it could be the newest one, and nobody would miss it.
-pub fn list(dir: &Path) -> Result<Vec<BackupFile>, ForeignError> {
+pub(super) fn list(dir: &Path) -> Result<Vec<BackupFile>, ForeignError> {
     let mut files = Vec::new();
     collect(dir, true, &mut files)?;
     files.sort_by_key(|file| (file.name.start, file.name.last, file.name.created));
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn names_are_taken_whole_or_not_at_all() {
         let name = BackupName::parse("Incr-00000101-00000200-1518427675.gz.final").unwrap();
-        assert_eq!((name.kind, name.start, name.last, name.created), (Kind::Delta, 101, 200, 1_518_427_675));
+        assert_eq!((name.kind, name.start, name.last, name.created), (BackupKind::Delta, 101, 200, 1_518_427_675));
         assert_eq!(name.compression, Compression::Gzip);
         assert_eq!(BackupName::parse("Full-00000000-1234567890-1.Z").unwrap().compression, Compression::Lzw);
         for bad in [

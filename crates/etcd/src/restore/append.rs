@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::part::Part;
+use super::staged_member::StagedMember;
 use super::{Mode, Restore, RestoreError, Restored};
 use crate::bbolt::{self, Db, NO_FREELIST, Output, TreeWriter};
 use crate::copy::copy_hashed;
@@ -19,15 +19,15 @@ impl Restore<'_> {
         &self,
         snapshot: &Snapshot,
         events: Option<&mut dyn EventStream>,
-        part: &Part,
+        staged: &StagedMember,
     ) -> Result<Restored, RestoreError> {
-        let file = Arc::new(part.create_file("snap", "db")?);
+        let file = Arc::new(staged.create_file("snap", "db")?);
         let digest = copy_hashed(snapshot.db.file(), snapshot.data_length(), &file)?;
         snapshot.accept_digest(&digest, self.digest)?;
 
-        let db = Db::open(&part.path("snap", "db")).map_err(RestoreError::Reread)?;
+        let db = Db::open(&staged.path("snap", "db")).map_err(RestoreError::Reread)?;
         let base = snapshot.schema.revision();
-        let mut output = begin(&db, part)?;
+        let mut output = begin(&db, staged)?;
         let mut tree = resume_keys(&db)?;
         let applied = match events {
             Some(events) => {
@@ -58,20 +58,9 @@ impl Restore<'_> {
     }
 }
 
-pub(super) fn require_sound(db: &Db) -> Result<(), RestoreError> {
-    let checked = bbolt::check(db, |_, _, _| {}).map_err(RestoreError::Reread)?;
-    match checked.findings.first() {
-        Some(finding) => Err(RestoreError::Damaged {
-            first: finding.error.to_string(),
-            others: checked.findings.len() - 1 + checked.unlisted,
-        }),
-        None => Ok(()),
-    }
-}
-
 /// Output behind the last page of the copied database.
-pub(super) fn begin(db: &Db, part: &Part) -> Result<Output, RestoreError> {
-    let path = part.path("snap", "db");
+pub(super) fn begin(db: &Db, staged: &StagedMember) -> Result<Output, RestoreError> {
+    let path = staged.path("snap", "db");
     let file = std::fs::File::options()
         .read(true)
         .write(true)

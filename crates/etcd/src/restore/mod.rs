@@ -5,17 +5,13 @@
 //! name only when everything is on disk.
 
 mod append;
-mod part;
 mod reseed;
-mod workplace;
+mod staged_member;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-pub use part::PartError;
-pub(crate) use part::sync_directory;
 pub use reseed::{ReseedError, Reseeded, reseed};
-pub(crate) use workplace::Workplace;
 
 use crate::bbolt::{self, Db};
 use crate::copy::CopyError;
@@ -25,13 +21,14 @@ use crate::membership::{InitialCluster, Member, MembershipError, conf_state, con
 use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, bumped, meta_entries, schedule_compaction, set_compacted};
 use crate::schema::{
     ALARM, CLUSTER, CLUSTER_VERSION, CONF_STATE, CONSISTENT_INDEX, DOWNGRADE, Entries, MEMBERS, MEMBERS_REMOVED, META,
-    STORAGE_VERSION, SchemaError, TERM, Version, small_bucket,
+    MinorVersion, STORAGE_VERSION, SchemaError, TERM, small_bucket,
 };
 use crate::snap::{Snap, SnapError};
 use crate::snapshot::{DigestPolicy, Snapshot, SnapshotError, digest_of};
-use crate::validate;
+use crate::staging::StagingError;
+use crate::validate::{UnsoundError, require_sound};
 use crate::wal::{BOOTSTRAP_TERM, BootstrapError, SegmentName, bootstrap_segment};
-use part::Part;
+use staged_member::StagedMember;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
@@ -40,7 +37,7 @@ pub enum RestoreError {
     #[error(transparent)]
     History(#[from] HistoryError),
     #[error(transparent)]
-    Directory(#[from] PartError),
+    Staging(#[from] StagingError),
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
     #[error("the snapshot cannot be copied")]
@@ -55,15 +52,15 @@ pub enum RestoreError {
     Snap(#[from] SnapError),
     #[error("the write-ahead log cannot be written")]
     Wal(#[from] BootstrapError),
-    #[error("the snapshot is damaged: {first} ({others} more findings); take another one")]
-    Damaged { first: String, others: usize },
+    #[error(transparent)]
+    Unsound(#[from] UnsoundError),
     #[error("a snapshot of etcd {from} cannot be restored for etcd {to}: {reason}")]
-    Version { from: Version, to: Version, reason: &'static str },
+    Version { from: MinorVersion, to: MinorVersion, reason: &'static str },
     #[error(
         "the snapshot does not say which release wrote it, so nothing is known about restoring it for etcd {to}; \
          leave the target version out to restore all the same"
     )]
-    UnknownVersion { to: Version },
+    UnknownVersion { to: MinorVersion },
     #[error("member {0:x} is not one of the cluster to restore")]
     ForeignMember(u64),
     #[error("a thread of the restore stopped")]
@@ -114,7 +111,7 @@ pub struct Restore<'a> {
     pub lease_ttl: Option<i64>,
     pub digest: DigestPolicy,
     /// The release that will run on the directory, if known.
-    pub target_version: Option<Version>,
+    pub target_version: Option<MinorVersion>,
     /// Write a new file in key order even where a copy would do.
     pub rewrite: bool,
 }
@@ -156,23 +153,25 @@ impl<'a> Restore<'a> {
         check_versions(snapshot.schema.etcd_version(), self.target_version)?;
         check_cut(&snapshot, self.cut).map_err(RestoreError::History)?;
         if snapshot.stored_digest().is_none() {
-            require_sound_source(&snapshot)?;
+            require_sound(&snapshot)?;
         }
-        let part = Part::create(self.data_dir)?;
+        let staged = StagedMember::create(self.data_dir)?;
         let inside_base = matches!(self.cut, Cut::Revision(wanted) if wanted < snapshot.schema.revision());
         let restored = std::thread::scope(|scope| {
             // A digest vouches for the way, not for what the member had: that is looked at meanwhile.
-            let looked = snapshot.stored_digest().map(|_| scope.spawn(|| require_sound_source(&snapshot)));
+            let looked = snapshot.stored_digest().map(|_| scope.spawn(|| require_sound(&snapshot)));
             let restored = if self.rewrite || inside_base || self.compact.is_some() {
-                self.rewrite(&snapshot, events, &part)?
+                self.rewrite(&snapshot, events, &staged)?
             } else {
-                self.append(&snapshot, events, &part)?
+                self.append(&snapshot, events, &staged)?
             };
-            looked.map_or(Ok(()), |looked| looked.join().unwrap_or(Err(RestoreError::Stopped)))?;
+            if let Some(looked) = looked {
+                looked.join().map_err(|_| RestoreError::Stopped)??;
+            }
             Ok::<_, RestoreError>(restored)
         })?;
-        write_bootstrap(&part, self.cluster.members(), self.member.id, self.cluster.cluster_id())?;
-        part.publish()?;
+        write_bootstrap(&staged, self.cluster.members(), self.member.id, self.cluster.cluster_id())?;
+        staged.publish()?;
         Ok(restored)
     }
 
@@ -180,11 +179,11 @@ impl<'a> Restore<'a> {
         &self,
         snapshot: &Snapshot,
         events: Option<&mut dyn EventStream>,
-        part: &Part,
+        staged: &StagedMember,
     ) -> Result<Restored, RestoreError> {
         std::thread::scope(|scope| {
             let digest = scope.spawn(|| digest_of(snapshot.db.file(), snapshot.data_length()));
-            let history = History::collecting(snapshot, events, self.cut, part.root(), self.wanted_leases())?;
+            let history = History::collecting(snapshot, events, self.cut, staged.root(), self.wanted_leases())?;
             let head = history.revision();
             let compact = self.compact.map(|at| at.revision(head));
             if let Some(revision) = compact {
@@ -198,7 +197,7 @@ impl<'a> Restore<'a> {
             let patch = self.patch(&snapshot.db, meta, bump_to)?;
             let grants = self.grants(history.leases());
             let rebuild = Rebuild { history: &history, compact, bump_to, patch, grants };
-            let (_, written, _) = rebuild.write(part.create_file("snap", "db")?)?;
+            let (_, written, _) = rebuild.write(staged.create_file("snap", "db")?)?;
             let digest = digest.join().map_err(|_| RestoreError::Stopped)?;
             let digest = digest.map_err(|source| SnapshotError::Io { path: self.snapshot.to_owned(), source })?;
             snapshot.accept_digest(&digest, self.digest)?;
@@ -257,23 +256,16 @@ fn bootstrap_patch(members: &[Member], mut meta: Entries, cluster: Entries) -> R
 }
 
 /// Snap file and write-ahead log. The log goes last: its presence is what makes etcd take the directory for a member's.
-fn write_bootstrap(part: &Part, members: &[Member], own: u64, cluster: u64) -> Result<(), RestoreError> {
+fn write_bootstrap(staged: &StagedMember, members: &[Member], own: u64, cluster: u64) -> Result<(), RestoreError> {
     let snap = Snap::bootstrap(members, BOOTSTRAP_TERM, members.len() as u64);
-    part.write_file("snap", &snap.name().to_string(), &snap.encode()?)?;
+    staged.write_file("snap", &snap.name().to_string(), &snap.encode()?)?;
     let segment = bootstrap_segment(own, cluster, members)?;
-    part.write_file("wal", &SegmentName::FIRST.to_string(), &segment)?;
+    staged.write_file("wal", &SegmentName::FIRST.to_string(), &segment)?;
     Ok(())
 }
 
 /// Which releases start on files of which others; everything not listed ends in a crash loop or was never tried.
-fn require_sound_source(snapshot: &Snapshot) -> Result<(), RestoreError> {
-    match validate::damage(snapshot).map_err(HistoryError::from)? {
-        Some((first, others)) => Err(RestoreError::Damaged { first: first.to_string(), others }),
-        None => Ok(()),
-    }
-}
-
-fn check_versions(from: Option<Version>, to: Option<Version>) -> Result<(), RestoreError> {
+fn check_versions(from: Option<MinorVersion>, to: Option<MinorVersion>) -> Result<(), RestoreError> {
     let Some(to) = to else { return Ok(()) };
     let Some(from) = from else { return Err(RestoreError::UnknownVersion { to }) };
     let refuse = |reason| Err(RestoreError::Version { from, to, reason });
@@ -294,21 +286,14 @@ fn check_versions(from: Option<Version>, to: Option<Version>) -> Result<(), Rest
 }
 
 /// An older release decides its versions anew; what a newer one noted would only mislead it.
-fn drop_newer_versions(cluster: &mut Entries, meta: &mut Entries, target: Version) {
+fn drop_newer_versions(cluster: &mut Entries, meta: &mut Entries, target: MinorVersion) {
     let newer = |bytes: &Vec<u8>| {
-        std::str::from_utf8(bytes).ok().and_then(Version::parse).is_some_and(|version| version > target)
+        std::str::from_utf8(bytes).ok().and_then(MinorVersion::parse).is_some_and(|version| version > target)
     };
     for (entries, key) in [(cluster, CLUSTER_VERSION), (meta, STORAGE_VERSION)] {
         if entries.get(key).is_some_and(newer) {
             entries.remove(key);
         }
-    }
-}
-
-impl Restored {
-    /// The database file of a restored data directory.
-    pub fn database_path(data_dir: &Path) -> PathBuf {
-        data_dir.join("member").join("snap").join("db")
     }
 }
 
@@ -318,7 +303,8 @@ mod tests {
 
     #[test]
     fn only_proven_version_steps_are_accepted() {
-        let outcome = |from, to| check_versions(Some(Version::new(3, from)), Some(Version::new(3, to))).is_ok();
+        let outcome =
+            |from, to| check_versions(Some(MinorVersion::new(3, from)), Some(MinorVersion::new(3, to))).is_ok();
         let accepted: Vec<(u32, u32)> = (4..=7)
             .flat_map(|from| (4..=7).map(move |to| (from, to)))
             .filter(|(from, to)| outcome(*from, *to))
@@ -327,8 +313,8 @@ mod tests {
         for untried in [(3, 4), (7, 8), (8, 8), (8, 9), (u32::MAX, 7), (7, u32::MAX), (u32::MAX, u32::MAX)] {
             assert!(!outcome(untried.0, untried.1), "{untried:?}");
         }
-        assert!(check_versions(Some(Version::new(4, 0)), Some(Version::new(4, 0))).is_err());
-        assert!(check_versions(None, Some(Version::new(3, 7))).is_err());
-        assert!(check_versions(Some(Version::new(3, 7)), None).is_ok());
+        assert!(check_versions(Some(MinorVersion::new(4, 0)), Some(MinorVersion::new(4, 0))).is_err());
+        assert!(check_versions(None, Some(MinorVersion::new(3, 7))).is_err());
+        assert!(check_versions(Some(MinorVersion::new(3, 7)), None).is_ok());
     }
 }

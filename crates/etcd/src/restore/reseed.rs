@@ -5,18 +5,22 @@
 //! that agrees with it.
 
 use std::collections::BTreeMap;
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::append::{begin, finish, require_sound};
-use super::part::{Part, PartError};
-use super::{RestoreError, Restored, bootstrap_patch, write_bootstrap};
-use crate::bbolt::Db;
+use super::append::{begin, finish};
+use super::staged_member::StagedMember;
+use super::{RestoreError, bootstrap_patch, write_bootstrap};
+use crate::bbolt::{self, Db};
 use crate::copy::copy_hashed;
+use crate::data_dir::{DataDir, lock_exclusive};
 use crate::membership::{Member, cluster_id};
 use crate::rebuild::{Grants, meta_entries};
-use crate::schema::{CLUSTER, Schema, Version, small_bucket};
+use crate::schema::{CLUSTER, MinorVersion, Schema, small_bucket};
 use crate::snap::{Snap, SnapName};
+use crate::staging::{StagingError, failed};
+use crate::validate::UnsoundError;
 use crate::wal::read_metadata;
 
 #[derive(Debug, thiserror::Error)]
@@ -48,47 +52,60 @@ pub struct Reseeded {
 
 /// Rebuilds the log and snap file of a single-member data directory; its contents and its revision stay the same.
 pub fn reseed(data_dir: &Path) -> Result<Reseeded, ReseedError> {
-    let path = Restored::database_path(data_dir);
+    let data_dir = &DataDir::new(data_dir);
+    let path = data_dir.db();
     let unreadable = |source| ReseedError::Database { path: path.clone(), source };
     let source = Db::open(&path).map_err(unreadable)?;
-    // bbolt holds this lock for as long as it has the file open.
-    if source.file().try_lock().is_err() {
-        return Err(ReseedError::InUse { path });
+    match lock_exclusive(source.file()) {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(ReseedError::InUse { path }),
+        Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error).into()),
     }
     let schema = Schema::read(&source).map_err(RestoreError::from)?;
-    require_sound(&source)?;
+    require_sound_pages(&source).map_err(RestoreError::from)?;
     let member = sole_member(data_dir, &schema)?;
-    let cluster = match read_metadata(&data_dir.join("member").join("wal")) {
+    let cluster = match read_metadata(&data_dir.wal()) {
         Ok(metadata) if metadata.node_id == Some(member.id) => metadata.cluster_id.filter(|id| *id != 0),
         _ => None,
     };
     let cluster = cluster.unwrap_or_else(|| cluster_id([member.id]));
 
     let members = std::slice::from_ref(&member);
-    let part = Part::replacing(data_dir).map_err(RestoreError::from)?;
-    rewrite_small_buckets(&source, &part, members)?;
-    write_bootstrap(&part, members, member.id, cluster)?;
-    let replaced = part.exchange().map_err(RestoreError::from)?;
+    let staged = StagedMember::replacing(data_dir)?;
+    rewrite_small_buckets(&source, &staged, members)?;
+    write_bootstrap(&staged, members, member.id, cluster)?;
+    let replaced = staged.exchange()?;
     Ok(Reseeded { revision: schema.revision(), member_id: member.id, cluster_id: cluster, replaced })
 }
 
-fn rewrite_small_buckets(source: &Db, part: &Part, members: &[Member]) -> Result<(), RestoreError> {
-    let file = Arc::new(part.create_file("snap", "db")?);
+fn require_sound_pages(db: &Db) -> Result<(), UnsoundError> {
+    let checked = bbolt::check(db, |_, _, _| {})?;
+    match checked.findings.as_slice() {
+        [] => Ok(()),
+        [first, others @ ..] => {
+            let others = others.len() + checked.unlisted;
+            Err(UnsoundError::Damaged { first: first.error.to_string(), others })
+        }
+    }
+}
+
+fn rewrite_small_buckets(source: &Db, staged: &StagedMember, members: &[Member]) -> Result<(), RestoreError> {
+    let file = Arc::new(staged.create_file("snap", "db")?);
     copy_hashed(source.file(), source.data_length(), &file)?;
-    let db = Db::open(&part.path("snap", "db")).map_err(RestoreError::Reread)?;
+    let db = Db::open(&staged.path("snap", "db")).map_err(RestoreError::Reread)?;
     let buckets = db.buckets().map_err(RestoreError::Reread)?;
     let cluster = small_bucket(&db, &buckets, CLUSTER)?;
     let mut patch = bootstrap_patch(members, meta_entries(&db)?, cluster)?;
     // This is still the same cluster: its alarms and its past members remain true.
     patch.remove(crate::schema::ALARM);
     patch.remove(crate::schema::MEMBERS_REMOVED);
-    finish(&db, begin(&db, part)?, None, &patch, &Grants::default())?;
+    finish(&db, begin(&db, staged)?, None, &patch, &Grants::default())?;
     Ok(())
 }
 
 /// The only member, as a voter: alone it cannot be anything else, whatever it was recorded as.
-fn sole_member(data_dir: &Path, schema: &Schema) -> Result<Member, ReseedError> {
-    let snap = newest_snap(&data_dir.join("member").join("snap")).map(|snap| snap.members).unwrap_or_default();
+fn sole_member(data_dir: &DataDir, schema: &Schema) -> Result<Member, ReseedError> {
+    let snap = newest_snap(&data_dir.snap()).map(|snap| snap.members).unwrap_or_default();
     let mut members = current_members(schema, snap);
     match (members.pop(), members.len()) {
         (None, _) => Err(ReseedError::NoMember),
@@ -101,7 +118,7 @@ fn sole_member(data_dir: &Path, schema: &Schema) -> Result<Member, ReseedError> 
 /// change, while the database may still list who was removed: together they tell.
 fn current_members(schema: &Schema, snap: Vec<Member>) -> Vec<Member> {
     let database = schema.members.iter().cloned();
-    let is_authority = schema.storage_version.is_some_and(|version| version >= Version::new(3, 6));
+    let is_authority = schema.storage_version.is_some_and(|version| version >= MinorVersion::new(3, 6));
     if is_authority && !schema.members.is_empty() {
         return database.collect();
     }
@@ -117,8 +134,8 @@ pub(crate) fn newest_snap(dir: &Path) -> Option<Snap> {
     names.iter().rev().find_map(|name| Snap::read(&dir.join(name.to_string())).ok()?.ok())
 }
 
-impl From<PartError> for ReseedError {
-    fn from(error: PartError) -> Self {
+impl From<StagingError> for ReseedError {
+    fn from(error: StagingError) -> Self {
         Self::Restore(error.into())
     }
 }
@@ -136,9 +153,9 @@ mod tests {
     fn the_sole_member_is_a_voter_whatever_was_recorded() {
         let dir = tempfile::tempdir().unwrap();
         let learner = Member { is_learner: true, ..members().remove(0) };
-        for storage_version in [None, Some(Version::new(3, 6))] {
+        for storage_version in [None, Some(MinorVersion::new(3, 6))] {
             let schema = Schema { members: vec![learner.clone()], storage_version, ..Schema::default() };
-            assert!(!sole_member(dir.path(), &schema).unwrap().is_learner);
+            assert!(!sole_member(&DataDir::new(dir.path()), &schema).unwrap().is_learner);
         }
     }
 
@@ -153,7 +170,7 @@ mod tests {
         assert_eq!(current_members(&schema, both.clone()), both[..1], "which has been removed since");
         schema.members.clone_from(&both);
         assert_eq!(current_members(&schema, vec![in_snap.clone()]), [in_snap], "though the database still lists it");
-        schema.storage_version = Some(Version::new(3, 6));
+        schema.storage_version = Some(MinorVersion::new(3, 6));
         assert_eq!(current_members(&schema, Vec::new()), both);
     }
 }

@@ -1,14 +1,15 @@
 //! A member's data directory: does everything in it belong together, and can etcd go on from it?
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Findings, Kind, Severity, Tier, contents, database};
+use super::{Finding, FindingKind, Findings, Severity, Tier, contents, database};
 use crate::bbolt::{self, Db};
+use crate::data_dir::{DataDir, lock_shared};
+use crate::error::chain;
 use crate::membership::hex_id;
-use crate::restore::Restored;
-use crate::schema::{Schema, Version};
+use crate::schema::{MinorVersion, Schema, SchemaError};
 use crate::snap::{Snap, SnapName};
 use crate::wal::{SegmentName, Tail, WalError, WalScan, scan_dir};
 
@@ -47,13 +48,14 @@ pub struct DirFacts {
 pub fn data_dir(path: &Path, tier: Tier) -> Result<(Findings, DirFacts), DirError> {
     let mut findings = Findings::default();
     let mut facts = DirFacts::default();
-    let (snap_dir, wal_dir) = (path.join("member").join("snap"), path.join("member").join("wal"));
+    let data_dir = DataDir::new(path);
+    let (snap_dir, wal_dir) = (data_dir.snap(), data_dir.wal());
     for dir in [&snap_dir, &wal_dir] {
         match dir.symlink_metadata() {
             Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => findings.add(Kind::LayoutIncomplete, format!("{} is not a directory", dir.display())),
+            Ok(_) => findings.add(FindingKind::LayoutIncomplete, format!("{} is not a directory", dir.display())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                findings.add(Kind::LayoutIncomplete, format!("{} is missing", dir.display()));
+                findings.add(FindingKind::LayoutIncomplete, format!("{} is missing", dir.display()));
             }
             Err(source) => return Err(DirError::Io { path: dir.clone(), source }),
         }
@@ -61,8 +63,12 @@ pub fn data_dir(path: &Path, tier: Tier) -> Result<(Findings, DirFacts), DirErro
     if findings.is_damaged() {
         return Ok((findings, facts));
     }
-    let db = open_database(path, &mut findings)?;
-    facts.schema = db.as_ref().and_then(|db| read_schema(db, &mut findings));
+    let db = open_database(data_dir.db(), &mut findings)?;
+    let unreadable = |source| DirError::Database { path: data_dir.db(), source };
+    facts.schema = match &db {
+        Some(db) => read_schema(db, &mut findings).map_err(unreadable)?,
+        None => None,
+    };
     facts.log = read_log(&wal_dir, &mut findings)?;
     if let Some(log) = &facts.log {
         facts.snap = find_snap(&snap_dir, log, facts.schema.as_ref(), &mut findings)?;
@@ -72,10 +78,22 @@ pub fn data_dir(path: &Path, tier: Tier) -> Result<(Findings, DirFacts), DirErro
         indexes(&snap_dir, schema, log, facts.snap, &mut findings);
     }
     if let (Tier::Full, Some(db), Some(schema)) = (tier, &db, &facts.schema) {
-        let path = Restored::database_path(path);
-        contents(&mut findings, db, schema).map_err(|source| DirError::Database { path, source })?;
+        contents(&mut findings, db, schema).map_err(unreadable)?;
     }
-    let damage = |finding: &Finding| finding.kind.severity() == Severity::Damage && finding.kind != Kind::LogResidue;
+    decide(findings, facts)
+}
+
+/// Checks a log without the rest of its directory. An error means that nothing is known about it.
+pub fn wal(dir: &Path) -> Result<Findings, DirError> {
+    let mut findings = Findings::default();
+    let log = read_log(dir, &mut findings)?;
+    decide(findings, DirFacts { log, ..DirFacts::default() }).map(|(findings, _)| findings)
+}
+
+/// What follows a log's end can be judged only where something else is wrong too.
+fn decide(findings: Findings, facts: DirFacts) -> Result<(Findings, DirFacts), DirError> {
+    let damage =
+        |finding: &Finding| finding.kind.severity() == Severity::Damage && finding.kind != FindingKind::LogResidue;
     match facts.log.as_ref().map(|log| log.tail) {
         Some(Tail::Residue { segment, offset }) if !findings.list.iter().any(damage) => {
             Err(DirError::Undecided { segment, offset, facts: Box::new(facts) })
@@ -84,19 +102,19 @@ pub fn data_dir(path: &Path, tier: Tier) -> Result<(Findings, DirFacts), DirErro
     }
 }
 
-fn open_database(data_dir: &Path, findings: &mut Findings) -> Result<Option<Db>, DirError> {
-    let path = Restored::database_path(data_dir);
+fn open_database(path: PathBuf, findings: &mut Findings) -> Result<Option<Db>, DirError> {
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            findings.add(Kind::LayoutIncomplete, format!("{} is missing", path.display()));
+            findings.add(FindingKind::LayoutIncomplete, format!("{} is missing", path.display()));
             return Ok(None);
         }
         Err(source) => return Err(DirError::Io { path, source }),
     };
-    // bbolt holds an exclusive lock while it has the file open; a shared one does not disturb other readers.
-    if file.try_lock_shared().is_err() {
-        return Err(DirError::InUse { path });
+    match lock_shared(&file) {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(DirError::InUse { path }),
+        Err(TryLockError::Error(source)) => return Err(DirError::Io { path, source }),
     }
     match Db::from_file(file) {
         Ok(db) => {
@@ -105,18 +123,20 @@ fn open_database(data_dir: &Path, findings: &mut Findings) -> Result<Option<Db>,
         }
         Err(source @ bbolt::Error::Io { .. }) => Err(DirError::Database { path, source }),
         Err(error) => {
-            findings.error(Kind::DatabaseUnreadable, &error);
+            findings.error(FindingKind::DatabaseUnreadable, &error);
             Ok(None)
         }
     }
 }
 
-fn read_schema(db: &Db, findings: &mut Findings) -> Option<Schema> {
+/// What cannot be read is not damaged: that is an error.
+pub(super) fn read_schema(db: &Db, findings: &mut Findings) -> Result<Option<Schema>, bbolt::Error> {
     match Schema::read(db) {
-        Ok(schema) => Some(schema),
+        Ok(schema) => Ok(Some(schema)),
+        Err(SchemaError::Bbolt(error @ bbolt::Error::Io { .. })) => Err(error),
         Err(error) => {
-            findings.error(Kind::SchemaInvalid, &error);
-            None
+            findings.error(FindingKind::SchemaInvalid, &error);
+            Ok(None)
         }
     }
 }
@@ -127,11 +147,11 @@ fn read_log(dir: &Path, findings: &mut Findings) -> Result<Option<WalScan>, DirE
             match scan.tail {
                 Tail::Clean => {}
                 Tail::Torn { segment, offset } => findings.add(
-                    Kind::LogTorn,
+                    FindingKind::LogTorn,
                     format!("{segment} was cut short by a crash at offset {offset}; etcd repairs that by itself"),
                 ),
                 Tail::Residue { segment, offset } => findings.add(
-                    Kind::LogResidue,
+                    FindingKind::LogResidue,
                     format!("{segment} holds bytes behind its end at offset {offset}, maybe of acknowledged writes"),
                 ),
             }
@@ -139,7 +159,7 @@ fn read_log(dir: &Path, findings: &mut Findings) -> Result<Option<WalScan>, DirE
         }
         Err(error @ WalError::Io { .. }) => Err(DirError::Log(error)),
         Err(error) => {
-            findings.error(Kind::LogDamaged, &error);
+            findings.error(FindingKind::LogDamaged, &error);
             Ok(None)
         }
     }
@@ -161,9 +181,11 @@ fn find_snap(
         let path = dir.join(name.to_string());
         match Snap::read(&path) {
             Ok(Ok(snap)) if snap.name() == name => return Ok(Some(name)),
-            Ok(Ok(_)) => findings.add(Kind::SnapDamaged, format!("{name} holds another snapshot than its name says")),
+            Ok(Ok(_)) => {
+                findings.add(FindingKind::SnapDamaged, format!("{name} holds another snapshot than its name says"));
+            }
             Ok(Err(error)) => {
-                findings.add(Kind::SnapDamaged, format!("{name}: {}", super::chain(&error)));
+                findings.add(FindingKind::SnapDamaged, format!("{name}: {}", chain(&error)));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(DirError::Io { path, source }),
@@ -172,13 +194,15 @@ fn find_snap(
     }
     // A log that still has its beginning needs no snapshot, and 3.7 keeps everything in the database.
     let from_beginning = log.segments.first().is_some_and(|segment| segment.index == 0);
-    let self_contained = schema.and_then(|schema| schema.storage_version).is_some_and(|v| v >= Version::new(3, 7));
+    let self_contained = schema.and_then(|schema| schema.storage_version).is_some_and(|v| v >= MinorVersion::new(3, 7));
     if let Some(name) = newest_missing
         && !from_beginning
         && !self_contained
     {
-        findings
-            .add(Kind::SnapMissing, format!("{name} is named by the log, but neither it nor an older one is there"));
+        findings.add(
+            FindingKind::SnapMissing,
+            format!("{name} is named by the log, but neither it nor an older one is there"),
+        );
     }
     Ok(None)
 }
@@ -186,10 +210,13 @@ fn find_snap(
 fn membership(schema: &Schema, log: &WalScan, findings: &mut Findings) {
     let own = hex_id(log.node_id);
     if schema.removed_members.contains(&own) {
-        findings.add(Kind::MemberRemoved, format!("member {own} was removed from its cluster; it can never come back"));
+        findings.add(
+            FindingKind::MemberRemoved,
+            format!("member {own} was removed from its cluster; it can never come back"),
+        );
     } else if !schema.members.is_empty() && !schema.members.iter().any(|member| member.id == log.node_id) {
         let text = format!("the log belongs to member {own}, which the database does not list");
-        findings.add(Kind::MemberUnknown, text);
+        findings.add(FindingKind::MemberUnknown, text);
     }
 }
 
@@ -202,11 +229,11 @@ fn indexes(dir: &Path, schema: &Schema, log: &WalScan, snap: Option<SnapName>, f
         && !dir.join(format!("{:016x}.snap.db", snap.index)).exists()
     {
         let text = format!("the database was applied up to {applied}, before snapshot {}", snap.index);
-        findings.add(Kind::IndexBehindSnap, text);
+        findings.add(FindingKind::IndexBehindSnap, text);
     }
     if applied > log.last_index {
         findings.add(
-            Kind::IndexAheadOfLog,
+            FindingKind::IndexAheadOfLog,
             format!(
                 "the database was applied up to {applied}, but the log ends at {}; etcd would start and then never \
                  accept a write: re-seed a single member, replace one of several",

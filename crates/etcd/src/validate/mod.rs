@@ -4,15 +4,18 @@
 //! comparison of hashes between members. Everything else is checked here.
 
 mod data_dir;
+mod in_use;
 mod semantics;
 
 use std::fmt;
 use std::path::Path;
 
-pub use data_dir::{DirError, DirFacts, data_dir};
+pub use data_dir::{DirError, DirFacts, data_dir, wal};
+pub use in_use::{ReadInUse, database_in_use};
 use semantics::Semantics;
 
-use crate::bbolt::{self, Db};
+use crate::bbolt::{self, Checked, Db};
+use crate::error::chain;
 use crate::schema::{BUCKETS, Schema};
 use crate::snapshot::{DigestPolicy, Snapshot, SnapshotError};
 
@@ -35,7 +38,7 @@ pub enum Severity {
 
 /// The names of what can be found. They are part of the output and stay as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FindingKind {
     LayoutIncomplete,
     DatabaseUnreadable,
     SchemaInvalid,
@@ -58,7 +61,7 @@ pub enum Kind {
     IndexAheadOfLog,
 }
 
-impl Kind {
+impl FindingKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::LayoutIncomplete => "layout-incomplete",
@@ -101,7 +104,7 @@ impl Kind {
 /// One thing that is wrong, where, and what follows from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    pub kind: Kind,
+    pub kind: FindingKind,
     pub text: String,
 }
 
@@ -118,11 +121,11 @@ pub struct Findings {
 }
 
 impl Findings {
-    fn add(&mut self, kind: Kind, text: impl Into<String>) {
+    fn add(&mut self, kind: FindingKind, text: impl Into<String>) {
         self.list.push(Finding { kind, text: text.into() });
     }
 
-    fn error(&mut self, kind: Kind, error: &dyn std::error::Error) {
+    fn error(&mut self, kind: FindingKind, error: &dyn std::error::Error) {
         self.add(kind, chain(error));
     }
 
@@ -135,18 +138,6 @@ impl Findings {
     }
 }
 
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
-
 /// Checks a snapshot file. An error means that it could not be read, and nothing is known about it.
 pub fn snapshot(path: &Path, tier: Tier) -> Result<Findings, SnapshotError> {
     let mut findings = Findings::default();
@@ -157,17 +148,17 @@ pub fn snapshot(path: &Path, tier: Tier) -> Result<Findings, SnapshotError> {
             return Err(SnapshotError::Bbolt { path, source });
         }
         Err(error @ SnapshotError::Schema { .. }) => {
-            findings.error(Kind::SchemaInvalid, &error);
+            findings.error(FindingKind::SchemaInvalid, &error);
             return Ok(findings);
         }
         Err(error) => {
-            findings.error(Kind::DatabaseUnreadable, &error);
+            findings.error(FindingKind::DatabaseUnreadable, &error);
             return Ok(findings);
         }
     };
     database(&mut findings, &snapshot.db);
     if snapshot.stored_digest().is_none() {
-        findings.add(Kind::DigestMissing, "no SHA-256 at its end, as in a copy of a member's db file");
+        findings.add(FindingKind::DigestMissing, "no SHA-256 at its end, as in a copy of a member's db file");
     }
     // The digest takes a processor of its own; structure and semantics take another.
     std::thread::scope(|scope| {
@@ -177,10 +168,10 @@ pub fn snapshot(path: &Path, tier: Tier) -> Result<Findings, SnapshotError> {
                 .map_err(|source| SnapshotError::Bbolt { path: path.to_owned(), source })?;
         }
         match digest.join() {
-            Ok(Err(error @ SnapshotError::Digest { .. })) => findings.error(Kind::DigestMismatch, &error),
+            Ok(Err(error @ SnapshotError::Digest { .. })) => findings.error(FindingKind::DigestMismatch, &error),
             Ok(Err(error)) => return Err(error),
             Ok(Ok(())) => {}
-            Err(_) => findings.add(Kind::DatabaseUnreadable, "the hashing thread stopped"),
+            Err(_) => findings.add(FindingKind::DatabaseUnreadable, "the hashing thread stopped"),
         }
         Ok(findings)
     })
@@ -190,41 +181,57 @@ pub fn snapshot(path: &Path, tier: Tier) -> Result<Findings, SnapshotError> {
 fn database(findings: &mut Findings, db: &Db) {
     for (place, meta) in db.metas().iter().enumerate() {
         if let Err(fault) = meta {
-            findings
-                .add(Kind::MetaTorn, format!("meta page {place}: {fault}; the commit before the last one is intact"));
+            findings.add(
+                FindingKind::MetaTorn,
+                format!("meta page {place}: {fault}; the commit before the last one is intact"),
+            );
         }
     }
     let Ok(buckets) = db.buckets() else { return };
     let names: Vec<String> = buckets.iter().map(|bucket| String::from_utf8_lossy(&bucket.name).into_owned()).collect();
     for name in names.iter().filter(|name| !BUCKETS.contains(&name.as_str())) {
-        findings.add(Kind::BucketUnknown, format!("bucket `{name}` is none of etcd's"));
+        findings.add(FindingKind::BucketUnknown, format!("bucket `{name}` is none of etcd's"));
     }
     for name in BUCKETS.iter().filter(|name| !names.iter().any(|existing| existing == *name)) {
-        findings.add(Kind::BucketMissing, format!("bucket `{name}` is missing; etcd creates it when it starts"));
+        findings.add(FindingKind::BucketMissing, format!("bucket `{name}` is missing; etcd creates it when it starts"));
     }
 }
 
-/// What is wrong with a snapshot, whatever its digest says, which vouches only for what happened after it was taken: the
-/// first finding and the number of others.
-pub(crate) fn damage(snapshot: &Snapshot) -> Result<Option<(Finding, usize)>, bbolt::Error> {
+/// Why nothing new is made from a database.
+#[derive(Debug, thiserror::Error)]
+pub enum UnsoundError {
+    #[error("the database cannot be read")]
+    Unreadable(#[from] bbolt::Error),
+    #[error("the database is damaged: {first} ({others} more findings); take another one")]
+    Damaged { first: String, others: usize },
+}
+
+/// Refuses a snapshot that is damaged, whatever its digest says, which vouches only for what happened after it was taken.
+pub(crate) fn require_sound(snapshot: &Snapshot) -> Result<(), UnsoundError> {
     let mut findings = Findings::default();
     contents(&mut findings, &snapshot.db, &snapshot.schema)?;
-    let others = findings.list.len().saturating_sub(1);
-    Ok(findings.list.into_iter().next().map(|first| (first, others)))
+    match findings.list.as_slice() {
+        [] => Ok(()),
+        [first, others @ ..] => Err(UnsoundError::Damaged { first: first.to_string(), others: others.len() }),
+    }
 }
 
 /// Every page and every entry.
 fn contents(findings: &mut Findings, db: &Db, schema: &Schema) -> Result<(), bbolt::Error> {
     let mut semantics = Semantics::new(schema);
     let checked = bbolt::check(db, |bucket, key, value| semantics.entry(bucket, key, value))?;
+    add(findings, &checked, semantics);
+    Ok(())
+}
+
+fn add(findings: &mut Findings, checked: &Checked, semantics: Semantics) {
     for finding in &checked.findings {
         let bucket = finding.bucket.as_deref().map(String::from_utf8_lossy);
         let place = bucket.map_or(String::new(), |bucket| format!("bucket `{bucket}`: "));
-        findings.add(Kind::PageDamaged, format!("{place}{}", chain(&finding.error)));
+        findings.add(FindingKind::PageDamaged, format!("{place}{}", chain(&finding.error)));
     }
     if checked.unlisted > 0 {
-        findings.add(Kind::PageDamaged, format!("{} more damaged pages", checked.unlisted));
+        findings.add(FindingKind::PageDamaged, format!("{} more damaged pages", checked.unlisted));
     }
     findings.list.extend(semantics.finish());
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use super::{Finding, Kind};
+use super::{Finding, FindingKind};
 use crate::mvcc::{Revision, StoredKey, StoredValue};
 use crate::pb::auth::{Role, User};
 use crate::pb::lease::Lease;
@@ -18,15 +18,22 @@ pub(super) struct Semantics {
     revision: i64,
     /// The entry before, once above the compacted revision.
     previous: Option<Revision>,
+    /// Whether only a stretch of the history is seen, so that nobody knows what precedes and follows it.
+    stretch: bool,
 }
 
 impl Semantics {
     pub(super) fn new(schema: &Schema) -> Self {
         let compacted = schema.compact_revision().unwrap_or(0);
-        Self { findings: Vec::new(), unlisted: 0, compacted, revision: schema.revision(), previous: None }
+        let revision = schema.revision();
+        Self { findings: Vec::new(), unlisted: 0, compacted, revision, previous: None, stretch: false }
     }
 
-    fn found(&mut self, kind: Kind, text: String) {
+    pub(super) fn of_stretch(schema: &Schema) -> Self {
+        Self { stretch: true, ..Self::new(schema) }
+    }
+
+    fn found(&mut self, kind: FindingKind, text: String) {
         if self.findings.len() < MOST_FINDINGS {
             self.findings.push(Finding { kind, text });
         } else {
@@ -45,17 +52,17 @@ impl Semantics {
         };
         if let Some(problem) = problem {
             let (bucket, key) = (String::from_utf8_lossy(bucket), String::from_utf8_lossy(key).into_owned());
-            self.found(Kind::EntryDamaged, format!("bucket `{bucket}`, key `{key}`: {problem}"));
+            self.found(FindingKind::EntryDamaged, format!("bucket `{bucket}`, key `{key}`: {problem}"));
         }
     }
 
     fn history(&mut self, key: &[u8], value: &[u8]) {
         let Some(stored) = StoredKey::decode(key) else {
-            return self.found(Kind::EntryDamaged, format!("bucket `key`: {key:02x?} is no revision"));
+            return self.found(FindingKind::EntryDamaged, format!("bucket `key`: {key:02x?} is no revision"));
         };
         let Revision { main, sub } = stored.revision;
         if let Some(problem) = entry_problem(stored, value) {
-            self.found(Kind::EntryDamaged, format!("revision {main}/{sub}: {problem}"));
+            self.found(FindingKind::EntryDamaged, format!("revision {main}/{sub}: {problem}"));
         }
         self.sequence(stored.revision);
     }
@@ -63,6 +70,10 @@ impl Semantics {
     /// Above the compacted revision nothing may be missing: each revision has a change, each change its number.
     fn sequence(&mut self, found: Revision) {
         if found.main <= self.compacted {
+            return;
+        }
+        if self.stretch && self.previous.is_none() {
+            self.previous = Some(found);
             return;
         }
         // The numbers come from the file: at their upper end nothing follows, and that is no reason to stop.
@@ -79,7 +90,7 @@ impl Semantics {
         if !follows {
             let after = self.previous.map_or(self.compacted, |previous| previous.main);
             self.found(
-                Kind::RevisionMissing,
+                FindingKind::RevisionMissing,
                 format!("revision {}/{} follows {after}: changes in between are lost", found.main, found.sub),
             );
         }
@@ -87,15 +98,15 @@ impl Semantics {
     }
 
     pub(super) fn finish(mut self) -> Vec<Finding> {
-        if let Some(last) = self.previous.filter(|last| last.main != self.revision) {
+        if let Some(last) = self.previous.filter(|last| !self.stretch && last.main != self.revision) {
             self.found(
-                Kind::RevisionMissing,
+                FindingKind::RevisionMissing,
                 format!("the history ends at {} instead of {}", last.main, self.revision),
             );
         }
         if self.unlisted > 0 {
             let text = format!("{} more damaged entries", self.unlisted);
-            self.findings.push(Finding { kind: Kind::EntryDamaged, text });
+            self.findings.push(Finding { kind: FindingKind::EntryDamaged, text });
         }
         self.findings
     }
@@ -148,7 +159,7 @@ mod tests {
     #[test]
     fn the_largest_numbers_are_findings_and_no_panic() {
         for compacted in [0, i64::MAX - 1, i64::MAX] {
-            let mut semantics = Semantics { findings: Vec::new(), unlisted: 0, compacted, revision: 3, previous: None };
+            let mut semantics = Semantics { compacted, revision: 3, ..Semantics::new(&Schema::default()) };
             for revision in [(2, i64::MAX), (2, i64::MAX), (i64::MAX, 0), (i64::MAX, i64::MAX), (i64::MAX, i64::MAX)] {
                 semantics.sequence(Revision { main: revision.0, sub: revision.1 });
             }

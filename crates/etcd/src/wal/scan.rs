@@ -1,7 +1,7 @@
 //! Reads a whole log: whose it is, how far it reaches, whether it is sound.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use prost::Message;
@@ -9,7 +9,9 @@ use thiserror::Error;
 
 use super::reader::{Corruption, ReadError, SegmentReader, Step};
 use super::record::{Frame, RecordType, SegmentName};
-use crate::pb::raft::{Entry, EntryType, HardState, Record, WalMetadata, WalSnapshot};
+use super::residue::{Residue, is_followed, residue};
+use crate::data_dir::is_absent;
+use crate::pb::raft::{Entry, EntryType, HardState, WalMetadata, WalSnapshot};
 
 #[derive(Debug, Error)]
 pub enum WalError {
@@ -75,13 +77,25 @@ impl WalScan {
     }
 }
 
+/// Whether there is a log in `dir`, whatever its state.
+pub fn has_segments(dir: &Path) -> io::Result<bool> {
+    match segment_names(dir) {
+        Err(error) if is_absent(&error) => Ok(false),
+        names => Ok(!names?.is_empty()),
+    }
+}
+
+fn segment_names(dir: &Path) -> io::Result<Vec<SegmentName>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        names.extend(entry?.file_name().to_str().and_then(SegmentName::parse));
+    }
+    Ok(names)
+}
+
 /// The segments of a log in order. Refuses holes, because the checksum chain cannot cross them.
 pub fn list_segments(dir: &Path) -> Result<Vec<SegmentName>, WalError> {
-    let at_dir = |source| WalError::Io { path: dir.to_owned(), source };
-    let mut segments = Vec::new();
-    for entry in fs::read_dir(dir).map_err(at_dir)? {
-        segments.extend(entry.map_err(at_dir)?.file_name().to_str().and_then(SegmentName::parse));
-    }
+    let mut segments = segment_names(dir).map_err(|source| WalError::Io { path: dir.to_owned(), source })?;
     segments.sort_unstable();
     if segments.is_empty() {
         return Err(WalError::NoSegments { dir: dir.to_owned() });
@@ -118,18 +132,31 @@ pub fn read_metadata(dir: &Path) -> Result<WalMetadata, WalError> {
 
 /// Reads the whole log in `dir` and checks every record.
 pub fn scan_dir(dir: &Path) -> Result<WalScan, WalError> {
+    scan_to_end(dir).map(|(scan, _)| scan)
+}
+
+/// Where the next record goes, and the checksum that it continues.
+pub(super) struct End {
+    pub(super) path: PathBuf,
+    pub(super) offset: u64,
+    pub(super) crc: u32,
+}
+
+pub(super) fn scan_to_end(dir: &Path) -> Result<(WalScan, End), WalError> {
     let segments = list_segments(dir)?;
     let mut scan = Scan::default();
     if let Some(first) = segments.first() {
         scan.last_index = first.index.saturating_sub(1);
     }
-    let (mut crc, mut bytes, mut tail) = (0, 0, Tail::Clean);
+    let (mut bytes, mut tail) = (0, Tail::Clean);
+    let mut last = End { path: dir.to_owned(), offset: 0, crc: 0 };
     for (position, &segment) in segments.iter().enumerate() {
         let is_last = position + 1 == segments.len();
         let path = dir.join(segment.to_string());
-        let mut reader = open(&path, crc, is_last)?;
+        let mut reader = open(&path, last.crc, is_last)?;
         let end = scan.segment(&mut reader).map_err(|error| locate(&path, &reader, error))?;
-        (crc, bytes) = (reader.crc(), bytes + reader.offset());
+        bytes += reader.offset();
+        last = End { path: path.clone(), offset: reader.offset(), crc: reader.crc() };
         if is_last {
             let offset = reader.offset();
             tail = if end.torn && is_followed(&path, offset)? {
@@ -152,7 +179,7 @@ pub fn scan_dir(dir: &Path) -> Result<WalScan, WalError> {
     }
     let metadata = scan.metadata.map(|(_, metadata)| metadata).filter(names_someone);
     let metadata = metadata.ok_or_else(|| WalError::NoMetadata { dir: dir.to_owned() })?;
-    Ok(WalScan {
+    let scan = WalScan {
         node_id: metadata.node_id.unwrap_or_default(),
         cluster_id: metadata.cluster_id.unwrap_or_default(),
         segments,
@@ -163,7 +190,8 @@ pub fn scan_dir(dir: &Path) -> Result<WalScan, WalError> {
         hard_state: scan.hard_state,
         snapshots: scan.snapshots,
         tail,
-    })
+    };
+    Ok((scan, last))
 }
 
 fn names_someone(metadata: &WalMetadata) -> bool {
@@ -185,101 +213,6 @@ fn locate(path: &Path, reader: &SegmentReader<Input>, error: ReadError) -> WalEr
         ReadError::Io(source) => WalError::Io { path, source },
         ReadError::Corrupt(source) => WalError::Corrupt { path, offset: reader.offset(), source },
     }
-}
-
-/// What lies behind the end of a log.
-enum Residue {
-    None,
-    Bytes,
-    /// A whole record this far behind it.
-    Record(u64),
-}
-
-/// etcd's segments have 64 MiB; what lies further behind their end is none of its records.
-const FARTHEST_RECORD: u64 = 128 << 20;
-/// Far more than etcd lets into one entry. A frame that claims more is chance, and must not be paid for.
-const LONGEST_RECORD: usize = 16 << 20;
-const READ: u64 = 64 << 10;
-
-/// Whether a whole entry stands behind a record that is torn. A crash tears what was written last, at most with a hard state
-/// behind it; this may be one that was damaged later, before others that were acknowledged.
-fn is_followed(path: &Path, offset: u64) -> Result<bool, WalError> {
-    let at_path = |source| WalError::Io { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(at_path)?;
-    // Frames start at multiples of eight, whatever the torn one says.
-    file.seek(SeekFrom::Start((offset / 8 + 1).saturating_mul(8))).map_err(at_path)?;
-    let followed = residue(BufReader::new(file), |kind| kind == RecordType::Entry).map_err(at_path)?;
-    Ok(matches!(followed, Residue::Record(_)))
-}
-
-/// Goes through the rest of a segment from frame to possible frame, with no more of it in memory than one record.
-fn residue(mut input: impl Read, counts: impl Fn(RecordType) -> bool) -> io::Result<Residue> {
-    let mut found = Residue::None;
-    let mut held = Vec::new();
-    // Where in the rest of the file `held` begins, and how much of it is done.
-    let (mut begin, mut done) = (0_u64, 0_usize);
-    while begin + (done as u64) < FARTHEST_RECORD {
-        if !holds(&mut input, &mut held, done + 8)? {
-            break;
-        }
-        // Frames start at multiples of eight, and most of what follows the end of a log is zeros.
-        let rest = held.get(done..).unwrap_or_default();
-        let blank = rest.iter().position(|byte| *byte != 0).unwrap_or(rest.len()) / 8 * 8;
-        if blank == 0 {
-            if let Some(length) = claimed_length(rest)
-                && holds(&mut input, &mut held, done + 8 + length)?
-                && held.get(done..).and_then(whole_record).is_some_and(&counts)
-            {
-                return Ok(Residue::Record(begin + done as u64));
-            }
-            found = Residue::Bytes;
-        }
-        done += blank.max(8);
-        if done as u64 >= READ {
-            held.drain(..done);
-            begin += done as u64;
-            done = 0;
-        }
-    }
-    let ends_blank = held.get(done..).unwrap_or_default().iter().all(|byte| *byte == 0);
-    Ok(if ends_blank { found } else { Residue::Bytes })
-}
-
-/// Reads on until so many bytes are held; false if the file ends before.
-fn holds(input: &mut impl Read, held: &mut Vec<u8>, wanted: usize) -> io::Result<bool> {
-    while held.len() < wanted {
-        if input.by_ref().take(READ).read_to_end(held)? == 0 {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// The length of the record that would stand here, if it is one that etcd could have written.
-fn claimed_length(bytes: &[u8]) -> Option<usize> {
-    let frame = Frame::decode(u64::from_le_bytes(*bytes.first_chunk::<8>()?));
-    let length = usize::try_from(frame.record).ok().filter(|length| (1..=LONGEST_RECORD).contains(length))?;
-    (frame == Frame::of_record(frame.record)).then_some(length)
-}
-
-/// The record that stands here, if etcd may have written it. Its checksum continues that of a record nobody knows.
-fn whole_record(bytes: &[u8]) -> Option<RecordType> {
-    let length = claimed_length(bytes)?;
-    let Ok(record @ Record { r#type: Some(number), crc: Some(_), .. }) = Record::decode(bytes.get(8..8 + length)?)
-    else {
-        return None;
-    };
-    let kind = RecordType::from_number(number)?;
-    let data = record.data.as_deref().unwrap_or_default();
-    let is_whole = record.encoded_len() == length
-        && match kind {
-            RecordType::Crc => data.is_empty(),
-            RecordType::Metadata => exactly::<WalMetadata>(kind, data).is_ok(),
-            RecordType::Entry => exactly::<Entry>(kind, data).is_ok(),
-            RecordType::State => exactly::<HardState>(kind, data).is_ok(),
-            RecordType::Snapshot => exactly::<WalSnapshot>(kind, data).is_ok(),
-        };
-    is_whole.then_some(kind)
 }
 
 struct SegmentEnd {
@@ -369,7 +302,7 @@ impl Scan {
 ///
 /// The checksum covers a record's data but not its type. A flipped type would turn an entry into a hard state, whose
 /// unknown fields a lenient decoder drops without a word.
-fn exactly<M: Message + Default>(kind: RecordType, data: &[u8]) -> Result<M, Corruption> {
+pub(super) fn exactly<M: Message + Default>(kind: RecordType, data: &[u8]) -> Result<M, Corruption> {
     let message = M::decode(data).map_err(|_| Corruption::Content { kind })?;
     if message.encoded_len() == data.len() { Ok(message) } else { Err(Corruption::Content { kind }) }
 }

@@ -27,6 +27,11 @@ impl<W: Write> WalEncoder<W> {
         Ok(encoder)
     }
 
+    /// Goes on behind a record whose checksum this is.
+    pub(super) fn behind(out: W, crc: u32) -> Self {
+        Self { out, crc, frame: Vec::new() }
+    }
+
     pub fn metadata(&mut self, metadata: &WalMetadata) -> io::Result<()> {
         self.record(RecordType::Metadata, metadata)
     }

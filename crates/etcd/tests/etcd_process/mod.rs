@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) const VERSIONS: [&str; 3] = ["3.5", "3.6", "3.7"];
@@ -19,8 +20,16 @@ pub(crate) fn binary(version: &str, name: &str) -> PathBuf {
     path
 }
 
+/// Below the ports that the kernel gives to connections, which would take one before etcd does; and never the same twice.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let offset = std::process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let port = 10_000 + u16::try_from(offset).unwrap();
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// How one server is started.

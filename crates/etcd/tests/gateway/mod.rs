@@ -5,7 +5,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use quorate_etcd::events::{Event, EventKind};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use quorate_etcd::events::{ChangeEvent, EventKind};
 use serde_json::{Value, json};
 
 use crate::etcd_process::Running;
@@ -109,41 +110,11 @@ pub(crate) fn number(value: &Value) -> i64 {
 }
 
 pub(crate) fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0_usize, |word, byte| (word << 8) | usize::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            text.push(if place <= chunk.len() { char::from(ALPHABET[(word >> (18 - 6 * place)) & 63]) } else { '=' });
-        }
-    }
-    text
-}
-
-pub(crate) fn from_base64(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let (mut word, mut bits) = (0_u32, 0);
-    for symbol in text.bytes().filter(|symbol| *symbol != b'=') {
-        let value = match symbol {
-            b'A'..=b'Z' => symbol - b'A',
-            b'a'..=b'z' => symbol - b'a' + 26,
-            b'0'..=b'9' => symbol - b'0' + 52,
-            b'+' => 62,
-            _ => 63,
-        };
-        word = (word << 6) | u32::from(value);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push(u8::try_from((word >> bits) & 0xFF).unwrap());
-            word &= (1 << bits) - 1;
-        }
-    }
-    bytes
+    BASE64_STANDARD.encode(bytes)
 }
 
 /// Reads the whole history from `first` to `last` through a watch, as a backup agent does.
-pub(crate) fn watch(server: &Running, first: i64, last: i64) -> Vec<Event> {
+pub(crate) fn watch(server: &Running, first: i64, last: i64) -> Vec<ChangeEvent> {
     let mut events = Vec::new();
     if last < first {
         return events;
@@ -156,7 +127,7 @@ pub(crate) fn watch(server: &Running, first: i64, last: i64) -> Vec<Event> {
     gateway.stream.get_mut().write_all(request.as_bytes()).unwrap();
     while !gateway.line().is_empty() {}
     let mut pending = Vec::new();
-    while events.last().is_none_or(|event: &Event| event.mod_revision < last) {
+    while events.last().is_none_or(|event: &ChangeEvent| event.mod_revision < last) {
         let size = usize::from_str_radix(&gateway.line(), 16).unwrap();
         let start = pending.len();
         pending.resize(start + size, 0);
@@ -174,10 +145,10 @@ pub(crate) fn watch(server: &Running, first: i64, last: i64) -> Vec<Event> {
     events
 }
 
-fn read_event(event: &Value) -> Event {
+fn read_event(event: &Value) -> ChangeEvent {
     let kv = &event["kv"];
-    let bytes = |name: &str| from_base64(kv[name].as_str().unwrap_or_default());
-    Event {
+    let bytes = |name: &str| BASE64_STANDARD.decode(kv[name].as_str().unwrap_or_default()).unwrap();
+    ChangeEvent {
         key: bytes("key"),
         value: bytes("value"),
         kind: if event["type"] == "DELETE" { EventKind::Delete } else { EventKind::Put },

@@ -3,5 +3,6 @@
 #![cfg(test)]
 
 mod install;
+mod nodes;
 mod requests;
 mod script;

@@ -1,18 +1,25 @@
 //! Guards, preconditions and order.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quorate_api::member::{EtcdMemberSpec, Ticket};
-use quorate_api::status::{EtcdClusterStatus, Latch, LatchState, MemberHealth, MemberReason, MemberStatus};
+use quorate_api::status::{EtcdClusterStatus, Latch, LatchState};
 use quorate_api::{EtcdCluster, EtcdClusterSpec, EtcdMember};
-use quorate_core::build::certificates::{CertificateRequest, Purpose};
+use quorate_core::build::certificates::{CertificateRequest, Purpose, Replaced};
 use quorate_core::view::Platform;
-use quorate_core::{Action, Decision, Effect, Guard, Kind, ObjectKey, Reason, View};
+use quorate_core::{Action, ApplyMode, ClusterIdentity, Decision, Effect, Guard, Kind, ObjectKey, Read, Reason, View};
 use quorate_operator::act::Actor;
-use quorate_operator::election::Claim;
 use quorate_operator::error::Error;
-use quorate_operator::observe;
+use quorate_operator::etcd::EtcdClients;
+use quorate_operator::hashing::Hashing;
+use quorate_operator::nodes::Nodes;
+use quorate_operator::observe::{self, Sources, Whereabouts};
 use quorate_operator::renewals::Renewals;
+use quorate_operator::secrets::Certificates;
+use quorate_operator::writes::Writes;
+use quorate_runtime::election::Claim;
 use serde_json::{Value, json};
 
 use crate::script::{expect, failure, scripted};
@@ -20,6 +27,7 @@ use crate::script::{expect, failure, scripted};
 const GET_CLUSTER: &str = "GET /apis/quorate.dev/v1alpha1/namespaces/default/etcdclusters/etcd";
 const GET_CLAIM: &str = "GET /api/v1/namespaces/default/persistentvolumeclaims/data-etcd-0";
 const DELETE_CLAIM: &str = "DELETE /api/v1/namespaces/default/persistentvolumeclaims/data-etcd-0";
+const GET_MEMBER: &str = "GET /apis/quorate.dev/v1alpha1/namespaces/default/etcdmembers/etcd-0";
 const APPLY_MEMBER: &str = "PATCH /apis/quorate.dev/v1alpha1/namespaces/default/etcdmembers/etcd-0";
 
 fn cluster(latch: LatchState) -> EtcdCluster {
@@ -27,7 +35,7 @@ fn cluster(latch: LatchState) -> EtcdCluster {
     cluster.metadata.namespace = Some("default".to_owned());
     cluster.metadata.uid = Some("cluster-uid".to_owned());
     cluster.metadata.resource_version = Some("7".to_owned());
-    let latch = Latch { state: latch, epoch: 1, since: Time(Timestamp::UNIX_EPOCH), cluster_id: None };
+    let latch = Latch::new(latch, 1, Time(Timestamp::UNIX_EPOCH));
     cluster.status = Some(EtcdClusterStatus { latch: Some(latch), ..EtcdClusterStatus::default() });
     cluster
 }
@@ -50,12 +58,19 @@ fn metadata(kind: &str, uid: &str) -> (u16, Value) {
     (200, body)
 }
 
+fn success() -> (u16, Value) {
+    let body =
+        json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200, "message": "", "reason": "" });
+    (200, body)
+}
+
 fn ticket() -> Action {
     let ticket = Ticket::Bootstrap { epoch: 1, token: "t".to_owned(), initial_cluster: Vec::new() };
     let mut member = EtcdMember::new("etcd-0", EtcdMemberSpec { cluster: "etcd".to_owned(), ordinal: 0, ticket });
     member.metadata.namespace = Some("default".to_owned());
     let guard = Guard::BootstrapOpen { cluster_uid: "cluster-uid".to_owned(), epoch: 1 };
-    Action { reason: Reason::BootstrapAllowed, effect: Effect::Apply { object: Box::new(member.into()), guard } }
+    let effect = Effect::Apply { object: Box::new(member.into()), how: ApplyMode::Update, guard };
+    Action { reason: Reason::BootstrapAllowed, effect }
 }
 
 fn delete_claim() -> Action {
@@ -71,7 +86,17 @@ async fn take(
 ) -> (usize, Result<(), Error>) {
     let (client, server) = scripted(script);
     let claim = Claim::always();
-    let (done, result) = Actor { client: &client, claim: &claim, cluster: viewed }.take(actions).await;
+    let identity = ClusterIdentity::of(&viewed.metadata).unwrap();
+    let etcd = EtcdClients::default();
+    let actor = Actor {
+        client: &client,
+        claim: &claim,
+        etcd: &etcd,
+        writes: &Writes::default(),
+        identity: &identity,
+        cluster: viewed,
+    };
+    let (done, result) = actor.take(actions).await;
     drop(client);
     server.await.unwrap();
     (done.len(), result)
@@ -98,10 +123,51 @@ async fn a_ticket_is_applied_only_after_the_latch_was_read_again() {
 
 #[tokio::test]
 async fn a_latch_that_closed_meanwhile_stops_the_pass_before_the_ticket() {
-    let script = vec![expect(GET_CLUSTER, found(&cluster(LatchState::Formed)))];
-    let (done, result) = take(script, &cluster(LatchState::Issued), &[ticket(), ticket()]).await;
-    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
-    assert_eq!(done, 0);
+    for member in [failure(404, "NotFound"), (200, recorded("beef"))] {
+        let script = vec![expect(GET_CLUSTER, found(&cluster(LatchState::Formed))), expect(GET_MEMBER, member)];
+        let (done, result) = take(script, &cluster(LatchState::Issued), &[ticket(), ticket()]).await;
+        assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+        assert_eq!(done, 0);
+    }
+}
+
+/// A member of which it is on record that it has begun.
+fn recorded(id: &str) -> Value {
+    json!({
+        "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdMember", "metadata": { "name": "etcd-0" },
+        "spec": { "cluster": "etcd", "ordinal": 0, "ticket": { "resume": { "epoch": 1 } } },
+        "status": { "data": { "state": "Empty", "memberID": id } },
+    })
+}
+
+fn join() -> Action {
+    let (cluster_id, member_id) = ("c1".to_owned(), "beef".to_owned());
+    let ticket = Ticket::Join { epoch: 1, cluster_id, member_id: member_id.clone(), initial_cluster: Vec::new() };
+    let mut member = EtcdMember::new("etcd-0", EtcdMemberSpec { cluster: "etcd".to_owned(), ordinal: 0, ticket });
+    member.metadata.namespace = Some("default".to_owned());
+    let guard = Guard::JoinOpen { cluster_uid: "cluster-uid".to_owned(), epoch: 1, member_id };
+    let effect = Effect::Apply { object: Box::new(member.into()), how: ApplyMode::Update, guard };
+    Action { reason: Reason::JoinAllowed, effect }
+}
+
+#[tokio::test]
+async fn a_ticket_to_join_is_given_only_if_the_member_was_read_again_and_has_not_made_use_of_one() {
+    let formed = cluster(LatchState::Formed);
+    let earlier = vec![
+        expect(GET_CLUSTER, found(&formed)),
+        expect(GET_MEMBER, (200, recorded("dead"))),
+        expect(APPLY_MEMBER, (200, recorded("dead")))
+            .checked(|_, body| assert_eq!(body["spec"]["ticket"]["join"]["memberID"], "beef")),
+    ];
+    let (done, result) = take(earlier, &formed, &[join()]).await;
+    result.unwrap();
+    assert_eq!(done, 1, "what is on record is the member that was in its place before");
+    for member in [failure(404, "NotFound"), (200, recorded("beef"))] {
+        let script = vec![expect(GET_CLUSTER, found(&formed)), expect(GET_MEMBER, member)];
+        let (done, result) = take(script, &formed, &[join()]).await;
+        assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+        assert_eq!(done, 0);
+    }
 }
 
 #[tokio::test]
@@ -129,11 +195,7 @@ async fn a_volume_is_deleted_by_identity_and_version() {
     let script = vec![
         expect(GET_CLAIM, metadata("data-etcd-0", "claim-uid")),
         expect(GET_CLUSTER, found(&deleting())),
-        expect(
-            DELETE_CLAIM,
-            (200, json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200, "message": "", "reason": "" })),
-        )
-        .checked(|_, body| {
+        expect(DELETE_CLAIM, success()).checked(|_, body| {
             assert_eq!(body["preconditions"], json!({ "uid": "claim-uid", "resourceVersion": "42" }));
         }),
     ];
@@ -164,6 +226,32 @@ async fn the_volumes_of_a_cluster_that_is_no_longer_deleted_stay() {
 }
 
 #[tokio::test]
+async fn the_volume_of_a_member_that_was_removed_stays_if_somebody_wishes_for_more_members_meanwhile() {
+    let guard = Guard::SameIncarnation {
+        cluster_uid: "cluster-uid".to_owned(),
+        generation: Some(3),
+        epoch: Some(1),
+        object_uid: Some("claim-uid".to_owned()),
+    };
+    let effect = Effect::DeleteClaim { name: "data-etcd-0".to_owned(), guard };
+    let action = [Action { reason: Reason::VolumeNotNeeded, effect }];
+    let mut formed = cluster(LatchState::Formed);
+    formed.metadata.generation = Some(3);
+    let look = |seen: &EtcdCluster| {
+        vec![expect(GET_CLAIM, metadata("data-etcd-0", "claim-uid")), expect(GET_CLUSTER, found(seen))]
+    };
+    let mut wished = formed.clone();
+    wished.metadata.generation = Some(4);
+    let (_, result) = take(look(&wished), &formed, &action).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+    let mut script = look(&formed);
+    script.push(expect(DELETE_CLAIM, success()).checked(|_, body| {
+        assert_eq!(body["preconditions"], json!({ "uid": "claim-uid", "resourceVersion": "42" }));
+    }));
+    take(script, &formed, &action).await.1.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_gone_already_counts_as_deleted() {
     let script =
         vec![expect("GET /apis/coordination.k8s.io/v1/namespaces/default/leases/etcd-4", failure(404, "NotFound"))];
@@ -174,6 +262,20 @@ async fn what_is_gone_already_counts_as_deleted() {
     assert_eq!(done, 1);
 }
 
+fn only_status(status: EtcdClusterStatus) -> Decision {
+    let soon = SignedDuration::from_secs(1);
+    let (actions, events, reads) = (Vec::new(), Vec::new(), Vec::new());
+    Decision { reads, actions, events, status, status_changed: true, requeue: soon, rest: soon }
+}
+
+async fn write_status(client: &kube::Client, viewed: &EtcdCluster, decision: &Decision) -> Result<bool, Error> {
+    let identity = ClusterIdentity::of(&viewed.metadata).unwrap();
+    let (claim, etcd) = (Claim::always(), EtcdClients::default());
+    Actor { client, claim: &claim, etcd: &etcd, writes: &Writes::default(), identity: &identity, cluster: viewed }
+        .write_status(decision)
+        .await
+}
+
 #[tokio::test]
 async fn the_status_carries_the_version_that_was_viewed_and_a_conflict_ends_the_pass() {
     let viewed = cluster(LatchState::Issued);
@@ -182,15 +284,8 @@ async fn the_status_carries_the_version_that_was_viewed_and_a_conflict_ends_the_
             .checked(|_, body| assert_eq!(body["metadata"]["resourceVersion"], "7")),
     ]);
     let status = EtcdClusterStatus { replicas: 3, ..viewed.status.clone().unwrap() };
-    let decision = Decision {
-        actions: Vec::new(),
-        events: Vec::new(),
-        status,
-        requeue: SignedDuration::from_secs(1),
-        rest: SignedDuration::from_secs(1),
-    };
-    let claim = Claim::always();
-    let result = Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await;
+    let decision = only_status(status);
+    let result = write_status(&client, &viewed, &decision).await;
     assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
     server.await.unwrap();
 }
@@ -200,15 +295,8 @@ async fn an_equal_status_is_not_written() {
     let viewed = cluster(LatchState::Issued);
     let (client, server) = scripted(Vec::new());
     let status = viewed.status.clone().unwrap();
-    let decision = Decision {
-        actions: Vec::new(),
-        events: Vec::new(),
-        status,
-        requeue: SignedDuration::from_secs(1),
-        rest: SignedDuration::from_secs(1),
-    };
-    let claim = Claim::always();
-    assert!(!Actor { client: &client, claim: &claim, cluster: &viewed }.write_status(&decision).await.unwrap());
+    let decision = Decision { status_changed: false, ..only_status(status) };
+    assert!(!write_status(&client, &viewed, &decision).await.unwrap());
     server.await.unwrap();
 }
 
@@ -220,7 +308,7 @@ fn authority() -> Action {
         common_name: "etcd-peer-ca".to_owned(),
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),
-        replace: false,
+        replaces: None,
     };
     Action { reason: Reason::CertificateMissing, effect: Effect::IssueCertificate(request) }
 }
@@ -295,19 +383,24 @@ async fn an_edited_secret_is_replaced_only_if_it_is_this_clusters() {
     const PATCH_SECRET: &str = "PATCH /api/v1/namespaces/default/secrets/etcd-peer-ca";
     let mut action = authority();
     let Effect::IssueCertificate(request) = &mut action.effect else { panic!() };
-    request.replace = true;
+    request.replaces = Some(Replaced { serial: Some("1".to_owned()) });
     let stranger = vec![expect(GET_SECRET, metadata("etcd-peer-ca", "x"))];
     let (_, result) = take(stranger, &cluster(LatchState::Formed), std::slice::from_ref(&action)).await;
     assert!(matches!(result, Err(Error::SecretTaken { .. })), "{result:?}");
     let (code, mut ours) = metadata("etcd-peer-ca", "x");
     ours["metadata"]["ownerReferences"] =
         json!([{ "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster", "name": "etcd", "uid": "cluster-uid" }]);
+    let renewed = vec![expect(GET_SECRET, (code, ours.clone()))];
+    let (_, result) = take(renewed, &cluster(LatchState::Formed), std::slice::from_ref(&action)).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "another certificate is there by now: {result:?}");
+    ours["metadata"]["annotations"] = json!({ "quorate.dev/certificate-serial": "1" });
     let script = vec![
         expect(GET_SECRET, (code, ours.clone())),
         expect(PATCH_SECRET, (200, json!({ "apiVersion": "v1", "kind": "Secret", "metadata": {} }))).checked(
             |query, body| {
                 assert!(query.contains("fieldManager=quorate") && query.contains("force=true"), "{query}");
                 assert_eq!(body["data"].as_object().unwrap().len(), 3);
+                assert_eq!(body["metadata"]["resourceVersion"], "42", "nothing that came meanwhile is overwritten");
             },
         ),
     ];
@@ -325,7 +418,7 @@ async fn what_a_hand_added_to_a_keyed_list_is_removed_although_apply_leaves_it()
     left["metadata"]["resourceVersion"] = json!("42");
     left["spec"]["ports"] = json!([{ "name": "client", "port": 2379 }, { "name": "added", "port": 1 }]);
     let object = serde_json::from_value::<k8s_openapi::api::core::v1::Service>(wanted.clone()).unwrap();
-    let effect = Effect::Apply { object: Box::new(object.into()), guard: Guard::None };
+    let effect = Effect::Apply { object: Box::new(object.into()), how: ApplyMode::PutRight, guard: Guard::None };
     let action = Action { reason: Reason::ObjectChanged, effect };
     let script = vec![
         expect(SERVICE, (200, left)).checked(|query, _| assert!(query.contains("force=true"), "{query}")),
@@ -340,43 +433,100 @@ async fn what_a_hand_added_to_a_keyed_list_is_removed_although_apply_leaves_it()
     take(vec![expect(SERVICE, (200, wanted))], &cluster(LatchState::Formed), &[action]).await.1.unwrap();
 }
 
-#[tokio::test]
-async fn bad_news_from_the_caches_is_confirmed_by_live_reads() {
-    let now = Timestamp::now();
-    let member = |status: MemberHealth, reason: MemberReason| MemberStatus {
-        name: "etcd-1".to_owned(),
-        id: None,
-        role: None,
-        status,
-        reason,
-        version: None,
-        last_transition_time: Time(now),
-    };
-    let ready = member(MemberHealth::Ready, MemberReason::LeaseSucceeded);
-    let silent = member(MemberHealth::Unknown, MemberReason::LeaseExpired);
-    let mut viewed = cluster(LatchState::Formed);
-    viewed.status.as_mut().unwrap().members = vec![ready.clone()];
-    let mut view = View::new(viewed, Platform::default());
-    let decided = |member: MemberStatus| Decision {
-        actions: Vec::new(),
-        events: Vec::new(),
-        status: EtcdClusterStatus { members: vec![member], ..EtcdClusterStatus::default() },
-        requeue: SignedDuration::from_secs(1),
-        rest: SignedDuration::from_secs(1),
-    };
-    assert_eq!(observe::doubtful(&view, &decided(ready)), [""; 0]);
-    let doubtful = observe::doubtful(&view, &decided(silent));
-    assert_eq!(doubtful, ["etcd-1"]);
+/// Reads for a view of which only the EtcdCluster is known.
+async fn read(
+    script: Vec<crate::script::Exchange>,
+    viewed: EtcdCluster,
+    reads: &[Read],
+) -> (View, Result<Whereabouts, Error>) {
+    read_into(View::new(viewed, Platform::default()).unwrap(), script, reads).await
+}
 
+async fn read_into(
+    mut view: View,
+    script: Vec<crate::script::Exchange>,
+    reads: &[Read],
+) -> (View, Result<Whereabouts, Error>) {
+    let (client, server) = scripted(script);
+    let (renewals, certificates, hashing) = (Renewals::default(), Certificates::default(), Hashing::default());
+    let nodes = Nodes::default();
+    let etcd = Arc::<EtcdClients>::default();
+    let sources = Sources {
+        client: &client,
+        renewals: &renewals,
+        certificates: &certificates,
+        etcd: &etcd,
+        hashing: &hashing,
+        nodes: &nodes,
+    };
+    let result = observe::read(&sources, &mut view, reads).await;
+    drop(client);
+    server.await.unwrap();
+    (view, result)
+}
+
+#[tokio::test]
+async fn what_a_decision_asks_for_is_read_live_and_not_asked_for_again() {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "name": "etcd-1", "namespace": "default" },
-        "spec": { "leaseDurationSeconds": 10, "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string() },
+        "spec": { "leaseDurationSeconds": 10, "renewTime": now },
     });
-    let script = vec![expect(GET_POD, pod("pod-uid", "True")), expect(GET_LEASE, (200, lease))];
-    let (client, server) = scripted(script);
-    observe::confirm(&client, &Renewals::default(), &mut view, &doubtful).await.unwrap();
-    server.await.unwrap();
+    let reads = [Read::Cluster, Read::Member("etcd-1".to_owned())];
+    let mut live = cluster(LatchState::Formed);
+    live.metadata.resource_version = Some("8".to_owned());
+    let script = vec![
+        expect(GET_CLUSTER, found(&live)),
+        expect(GET_POD, pod("pod-uid", "True")),
+        expect(GET_LEASE, (200, lease)),
+    ];
+    let (view, result) = read(script, cluster(LatchState::Formed), &reads).await;
+    assert_eq!(result.unwrap(), Whereabouts::Here);
+    assert_eq!(view.cluster.metadata.resource_version.as_deref(), Some("8"));
     assert!(view.pods["etcd-1"].ready);
     assert!(view.lease("etcd-1").is_some() && view.heard.contains_key("etcd-1"));
+    assert!(reads.iter().all(|read| view.reads.contains(read)));
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_gone_or_was_made_anew_ends_the_pass() {
+    let script = vec![expect(GET_CLUSTER, failure(404, "NotFound"))];
+    let (_, result) = read(script, cluster(LatchState::Formed), &[Read::Cluster]).await;
+    assert_eq!(result.unwrap(), Whereabouts::Gone);
+    let mut other = cluster(LatchState::Formed);
+    other.metadata.uid = Some("another".to_owned());
+    let (_, result) =
+        read(vec![expect(GET_CLUSTER, found(&other))], cluster(LatchState::Formed), &[Read::Cluster]).await;
+    assert!(matches!(result, Err(Error::Outdated { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn what_the_caches_have_of_an_object_does_not_outlive_a_live_read_of_it() {
+    let mut known = View::new(cluster(LatchState::Formed), Platform::default()).unwrap();
+    known.insert(serde_json::from_value::<EtcdMember>(recorded("beef")).unwrap());
+    let reads = [Read::Object(ObjectKey::new(Kind::EtcdMember, "etcd-0"))];
+    let unreadable = json!({
+        "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdMember", "metadata": { "name": "etcd-0" },
+        "spec": { "cluster": "etcd", "ordinal": 0, "ticket": { "fly": {} } },
+    });
+    let id = |view: &View| view.member("etcd-0")?.status.clone()?.data?.member_id;
+
+    let (view, result) = read_into(known.clone(), vec![expect(GET_MEMBER, (200, recorded("dead")))], &reads).await;
+    result.unwrap();
+    assert_eq!(id(&view).as_deref(), Some("dead"));
+
+    let (view, result) = read_into(known.clone(), vec![expect(GET_MEMBER, (200, unreadable))], &reads).await;
+    result.unwrap();
+    assert!(view.member("etcd-0").is_none() && view.unreadable_members.contains_key("etcd-0"));
+
+    let gone = vec![expect(GET_MEMBER, failure(404, "NotFound"))];
+    let (view, result) = read_into(view, gone, &reads).await;
+    result.unwrap();
+    assert!(view.member("etcd-0").is_none() && view.unreadable_members.is_empty());
+
+    let gone = vec![expect(GET_MEMBER, failure(404, "NotFound"))];
+    let (view, result) = read_into(known, gone, &reads).await;
+    result.unwrap();
+    assert!(view.member("etcd-0").is_none(), "it was deleted, and the caches have not heard of it");
 }

@@ -35,10 +35,19 @@ impl Cache {
         &self.dir
     }
 
+    /// The directory for `name` made from `inputs`, if it was made.
+    pub fn find(&self, name: &str, inputs: &[&[u8]]) -> Option<PathBuf> {
+        Some(self.place(name, inputs)).filter(|place| place.is_dir())
+    }
+
+    fn place(&self, name: &str, inputs: &[&[u8]]) -> PathBuf {
+        self.dir.join(format!("{name}-{}", fingerprint(inputs)))
+    }
+
     /// The directory for `name` made from `inputs`; `make` fills it if it is not there yet. Whoever comes second waits
     /// for the first; a build that was interrupted leaves nothing that could be taken for a result.
     pub fn get(&self, name: &str, inputs: &[&[u8]], make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-        let wanted = self.dir.join(format!("{name}-{}", fingerprint(inputs)));
+        let wanted = self.place(name, inputs);
         if wanted.is_dir() {
             return Ok(wanted);
         }
@@ -109,7 +118,9 @@ mod tests {
     fn a_result_is_made_once_for_the_same_inputs_and_again_for_others() {
         let (_dir, cache) = cache();
         let made = |text: &'static str| move |dir: &Path| write_file(&dir.join("result"), text);
+        assert_eq!(cache.find("thing", &[b"a"]), None);
         let first = cache.get("thing", &[b"a"], made("one")).unwrap();
+        assert_eq!(cache.find("thing", &[b"a"]).as_ref(), Some(&first));
         let again = cache.get("thing", &[b"a"], made("two")).unwrap();
         let other = cache.get("thing", &[b"b"], made("three")).unwrap();
         assert_eq!(fs::read_to_string(again.join("result")).unwrap(), "one");

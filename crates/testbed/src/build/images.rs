@@ -5,7 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Cache, ETCD, busybox::busybox, component::build};
+use super::{
+    Cache, DEFAULT_ETCD, ETCD,
+    busybox::busybox,
+    component::{build, built},
+};
 use crate::{
     command::{command, run},
     error::{Error, Result, While},
@@ -16,12 +20,15 @@ pub const PAUSE_IMAGE: &str = "docker.io/testbed/pause:1";
 /// For test pods: one static binary and a link per command.
 pub const BUSYBOX_IMAGE: &str = "docker.io/library/busybox:1";
 
-/// Archives of the pause image (first), busybox, and etcd of every supported minor release.
+/// Archives of the pause image (first), busybox, and etcd: the release a cluster gets by default, and those of the others
+/// that were built before. A newcomer need not wait for all of them.
 pub fn standard_images(cache: &Cache) -> Result<Vec<PathBuf>> {
     let mut archives = vec![pause(cache)?, busybox_image(cache)?];
+    build(&DEFAULT_ETCD, cache)?;
     for component in ETCD {
-        let programs = build(&component, cache)?;
-        archives.push(etcd_image(component.version(), &programs, cache)?);
+        if let Some(programs) = built(&component, cache)? {
+            archives.push(etcd_image(component.version(), &programs, cache)?);
+        }
     }
     Ok(archives)
 }

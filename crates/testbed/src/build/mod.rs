@@ -8,6 +8,6 @@ mod progress;
 
 pub use busybox::busybox;
 pub use cache::Cache;
-pub use component::{COREDNS, Component, ETCD, ETCD_3_5, ETCD_3_6, ETCD_3_7, KUBE, build};
+pub use component::{ALL, COREDNS, Component, DEFAULT_ETCD, ETCD, KUBE, build};
 pub use images::{BUSYBOX_IMAGE, PAUSE_IMAGE, etcd_image, standard_images};
 pub use progress::Progress;

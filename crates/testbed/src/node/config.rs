@@ -3,25 +3,29 @@
 use serde_json::{Value, json};
 
 use crate::{
-    bed::{Bed, CONTROL_PLANE, DNS_DOMAIN, Node, PODS, Plan},
+    bed::{Bed, DNS_DOMAIN, Node, Plan},
     build::PAUSE_IMAGE,
     error::{Result, write_file},
+    ip::IpFamilies,
 };
 
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
 pub(super) fn write(node: &Node, plan: &Plan) -> Result<()> {
-    let dir = node.dir();
+    let (dir, families) = (node.dir(), plan.ip_families);
     let pretty = |value: Value| format!("{value:#}\n");
-    write_file(&dir.join("cni/10-testbed.conflist"), pretty(cni(node)))?;
+    write_file(&dir.join("cni/10-testbed.conflist"), pretty(cni(node, families)))?;
     write_file(&dir.join("containerd.toml"), containerd(node, plan))?;
-    write_file(&dir.join("kubelet.json"), pretty(kubelet(node)))?;
-    write_file(&dir.join("kube-proxy.json"), pretty(kube_proxy(node)))?;
-    write_file(&dir.join("resolv.conf"), format!("nameserver {CONTROL_PLANE}\n"))
+    write_file(&dir.join("kubelet.json"), pretty(kubelet(node, families)))?;
+    write_file(&dir.join("kube-proxy.json"), pretty(kube_proxy(node, families)))?;
+    write_file(
+        &dir.join("resolv.conf"),
+        families.each(|family| format!("nameserver {}\n", family.control_plane)).concat(),
+    )
 }
 
 /// Point-to-point links: with a bridge, traffic of a pod to itself through a Service would need `br_netfilter`.
-fn cni(node: &Node) -> Value {
+fn cni(node: &Node, families: IpFamilies) -> Value {
     json!({
         "cniVersion": "1.0.0",
         "name": "testbed",
@@ -32,8 +36,8 @@ fn cni(node: &Node) -> Value {
                 "ipam": {
                     "type": "host-local",
                     "dataDir": "/run/cni-addresses",
-                    "ranges": [[{"subnet": node.pod_network()}]],
-                    "routes": [{"dst": "0.0.0.0/0"}],
+                    "ranges": families.each(|family| json!([{"subnet": family.pods_of_node(node.number)}])),
+                    "routes": families.each(|family| json!({"dst": family.everywhere})),
                 },
             },
             {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true},
@@ -84,7 +88,7 @@ conf_dir = "{dir}/cni"
 
 /// Short periods make faults show in seconds; `enforceNodeAllocatable` is empty because the node is not alone on its
 /// hardware; `volumePluginDir` and the root directory keep the kubelet out of the host's directories.
-fn kubelet(node: &Node) -> Value {
+fn kubelet(node: &Node, families: IpFamilies) -> Value {
     let bed: &Bed = &node.bed;
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -97,7 +101,7 @@ fn kubelet(node: &Node) -> Value {
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{}", node.cgroup().display()),
-        "clusterDNS": [CONTROL_PLANE],
+        "clusterDNS": families.each(|family| family.control_plane),
         "clusterDomain": DNS_DOMAIN,
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
         "enforceNodeAllocatable": [],
@@ -108,7 +112,7 @@ fn kubelet(node: &Node) -> Value {
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "nodeLeaseDurationSeconds": 10,
-        "nodeStatusReportFrequency": "10s",
+        "nodeStatusReportFrequency": "3s",
         "nodeStatusUpdateFrequency": "2s",
         "registryPullQPS": 0,
         "resolvConf": node.dir().join("resolv.conf"),
@@ -121,12 +125,12 @@ fn kubelet(node: &Node) -> Value {
 }
 
 /// `maxPerCore: 0` leaves the machine's connection tracking limits alone.
-fn kube_proxy(node: &Node) -> Value {
+fn kube_proxy(node: &Node, families: IpFamilies) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": node.bed.inner_kubeconfig("kube-proxy")},
-        "clusterCIDR": PODS,
+        "clusterCIDR": families.each(|family| family.pods).join(","),
         "conntrack": {"maxPerCore": 0, "min": 0},
         "hostnameOverride": node.name(),
         "mode": "nftables",

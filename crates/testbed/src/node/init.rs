@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions, wait};
 
 use super::config::{self, CONTAINERD_SOCKET};
 use crate::{
-    bed::{CONTROL_PLANE, NODE_NETWORK_BITS, Node, Plan},
+    bed::{Node, Plan},
     cgroup,
     command::{command, run, sh},
     error::{Error, Result, While, create_dir, write_file},
@@ -32,7 +32,7 @@ pub fn boot(node: &Node, plan: &Plan) -> Result<()> {
     cgroup::create(&node.system_cgroup())?;
     cgroup::join(&node.system_cgroup())?;
     mounts(node)?;
-    network(node, plan.nodes)?;
+    network(node, plan)?;
     config::write(node, plan)?;
 
     let mut daemons = Daemons::default();
@@ -92,22 +92,23 @@ fn pretend_kernel_settings() -> Result<()> {
 }
 
 /// The bed hands over one end of a cable as `eth0`; the rest is this node's business.
-fn network(node: &Node, nodes: u8) -> Result<()> {
+fn network(node: &Node, plan: &Plan) -> Result<()> {
     // /proc/net follows the process's network namespace, unlike /sys, which is the host's.
     let cable = || fs::read_to_string("/proc/net/dev").is_ok_and(|devices| devices.contains("eth0:"));
     wait_until("the node's cable is plugged in", cable)?;
     sh("ip link set lo up")?;
-    sh(&format!("ip address add {}/{NODE_NETWORK_BITS} dev eth0", node.address()))?;
+    for family in plan.ip_families.all() {
+        family.join_node_network(&family.node(node.number), "eth0")?;
+    }
     sh("ip link set eth0 up")?;
-    for (setting, value) in [("ip_forward", "1"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")] {
-        let path = Path::new("/proc/sys/net/ipv4").join(setting);
-        fs::write(&path, value).while_(|| format!("writing {}", path.display()))?;
+    for family in plan.ip_families.all() {
+        for other in (1..=plan.nodes).filter(|number| *number != node.number) {
+            sh(&format!("{} route add {} via {}", family.ip, family.pods_of_node(other), family.node(other)))?;
+        }
+        // Ends at the control plane's namespace, which has no way out.
+        sh(&format!("{} route add default via {}", family.ip, family.control_plane))?;
     }
-    for other in (1..=nodes).filter(|number| *number != node.number).map(|number| node.bed.node(number)) {
-        sh(&format!("ip route add {} via {}", other.pod_network(), other.address()))?;
-    }
-    // Ends at the control plane's namespace, which has no way out.
-    sh(&format!("ip route add default via {CONTROL_PLANE}")).map(drop)
+    Ok(())
 }
 
 fn containerd(node: &Node, plan: &Plan) -> Command {
@@ -124,12 +125,13 @@ fn kube_proxy(node: &Node, plan: &Plan) -> Command {
 
 fn kubelet(node: &Node, plan: &Plan) -> Command {
     let dir = node.dir();
+    let addresses = plan.ip_families.each(|family| family.node(node.number));
     let mut daemon = command([plan.kube.as_os_str(), "kubelet".as_ref()]);
     daemon
         .arg(format!("--config={}", dir.join("kubelet.json").display()))
         .arg(format!("--kubeconfig={}", node.bed.inner_kubeconfig(&node.name()).display()))
         .arg(format!("--hostname-override={}", node.name()))
-        .arg(format!("--node-ip={}", node.address()))
+        .arg(format!("--node-ip={}", addresses.join(",")))
         .arg(format!("--root-dir={}", dir.join("kubelet").display()))
         .arg(format!("--cert-dir={}", dir.join("kubelet/pki").display()))
         .arg(format!("--node-labels=topology.kubernetes.io/zone={},topology.kubernetes.io/region=testbed", node.zone()))

@@ -13,8 +13,9 @@ use kube::{
 use tokio::net::TcpStream;
 
 use crate::{
-    bed::{Bed, CONTROL_PLANE},
+    bed::Bed,
     error::{Error, Result, While},
+    ip::IpFamilies,
 };
 
 const POLL: Duration = Duration::from_millis(100);
@@ -77,9 +78,11 @@ pub(super) async fn default_account(client: &Client) {
     }
 }
 
-pub(super) async fn dns_answers() {
-    while TcpStream::connect((CONTROL_PLANE, 53)).await.is_err() {
-        tokio::time::sleep(POLL).await;
+pub(super) async fn dns_answers(families: IpFamilies) {
+    for family in families.all() {
+        while TcpStream::connect(family.at_control_plane(53)).await.is_err() {
+            tokio::time::sleep(POLL).await;
+        }
     }
 }
 

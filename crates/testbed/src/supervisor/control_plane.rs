@@ -6,19 +6,20 @@ use tokio::process::{Child, Command};
 
 use super::process::{AfterExit, Process};
 use crate::{
-    bed::{Bed, CONTROL_PLANE, DNS_DOMAIN, Plan, SERVICES},
+    bed::{Bed, DNS_DOMAIN, Plan},
     error::{Result, While, create_dir, write_file},
+    ip::IpFamilies,
 };
 
 /// All components, of which only the API server and its store run yet. The others work through the API: started before
 /// it serves, they would take processor time from it and then sit out their own back-off.
 pub(super) fn start(bed: &Bed, plan: &Plan) -> Result<Vec<Process>> {
     write_file(&bed.dir().join("audit-policy.yaml"), include_str!("manifests/audit-policy.yaml"))?;
-    write_file(&bed.dir().join("Corefile"), corefile(bed))?;
+    write_file(&bed.dir().join("Corefile"), corefile(bed, plan.ip_families))?;
     create_dir(&bed.dir().join("tmp"))?;
     let components = [
         ("etcd", plan.etcd.as_path(), etcd(bed)),
-        ("kube-apiserver", plan.kube.as_path(), api_server(bed)),
+        ("kube-apiserver", plan.kube.as_path(), api_server(bed, plan.ip_families)),
         ("kube-controller-manager", plan.kube.as_path(), controller_manager(bed)),
         ("kube-scheduler", plan.kube.as_path(), scheduler(bed)),
         ("coredns", plan.coredns.as_path(), vec!["-conf".to_owned(), shown(&bed.dir().join("Corefile"))]),
@@ -63,13 +64,13 @@ fn etcd(bed: &Bed) -> Vec<String> {
     ]
 }
 
-fn api_server(bed: &Bed) -> Vec<String> {
+fn api_server(bed: &Bed, families: IpFamilies) -> Vec<String> {
     let pki = |file: &str| shown(&bed.pki(file));
     vec![
         "kube-apiserver".into(),
         "--etcd-servers=http://127.0.0.1:2379".into(),
-        format!("--advertise-address={CONTROL_PLANE}"),
-        format!("--service-cluster-ip-range={SERVICES}"),
+        format!("--advertise-address={}", families.primary().control_plane),
+        format!("--service-cluster-ip-range={}", families.each(|family| family.services).join(",")),
         format!("--tls-cert-file={}", pki("kube-apiserver.crt")),
         format!("--tls-private-key-file={}", pki("kube-apiserver.key")),
         format!("--client-ca-file={}", pki("ca.crt")),
@@ -118,10 +119,12 @@ fn scheduler(bed: &Bed) -> Vec<String> {
 }
 
 /// No cache and short lifetimes: a moved pod should be found at its new address at once.
-fn corefile(bed: &Bed) -> String {
+/// Names have addresses, and addresses have no names: many clusters have no reverse DNS, and nothing may depend on it.
+fn corefile(bed: &Bed, families: IpFamilies) -> String {
+    let addresses = families.each(|family| family.control_plane).join(" ");
     format!(
-        "{DNS_DOMAIN} in-addr.arpa:53 {{\n    bind {CONTROL_PLANE}\n    errors\n    \
-         kubernetes {DNS_DOMAIN} in-addr.arpa {{\n        kubeconfig {}\n        pods insecure\n        ttl 2\n    }}\n}}\n",
+        "{DNS_DOMAIN}:53 {{\n    bind {addresses}\n    errors\n    \
+         kubernetes {DNS_DOMAIN} {{\n        kubeconfig {}\n        pods insecure\n        ttl 2\n    }}\n}}\n",
         shown(&bed.inner_kubeconfig("coredns"))
     )
 }

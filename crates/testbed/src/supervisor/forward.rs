@@ -5,13 +5,14 @@ use std::{net::TcpListener, time::Duration};
 use tokio::net::TcpStream;
 
 use crate::{
-    bed::{API_PORT, CONTROL_PLANE},
+    bed::API_PORT,
     error::{Result, While},
+    ip::IpFamilies,
 };
 
 /// A socket stays in the namespace it was made in, so this listener still hears the host although the process has
 /// moved into the bed, and the connections it makes are the bed's.
-pub(super) fn run(listener: TcpListener) -> Result<impl Future<Output = ()>> {
+pub(super) fn run(listener: TcpListener, families: IpFamilies) -> Result<impl Future<Output = ()>> {
     let prepare = || {
         listener.set_nonblocking(true)?;
         tokio::net::TcpListener::from_std(listener)
@@ -25,7 +26,7 @@ pub(super) fn run(listener: TcpListener) -> Result<impl Future<Output = ()>> {
                 continue;
             };
             tokio::spawn(async move {
-                if let Ok(mut inside) = TcpStream::connect((CONTROL_PLANE, API_PORT)).await {
+                if let Ok(mut inside) = TcpStream::connect(families.primary().at_control_plane(API_PORT)).await {
                     let _ = outside.set_nodelay(true);
                     let _ = inside.set_nodelay(true);
                     let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;

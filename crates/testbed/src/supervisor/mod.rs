@@ -53,8 +53,8 @@ pub async fn run(bed: Bed, host_listener: TcpListener) -> Result<()> {
     sh("mount --make-rshared /")?;
     let name = format!("testbed-{bed}");
     rustix::system::sethostname(name.as_bytes()).while_(|| "setting the host name".to_owned())?;
-    network::make()?;
-    pki::ensure(&bed, plan.nodes)?;
+    network::make(plan.ip_families)?;
+    pki::ensure(&bed, &plan)?;
     pki::write_host_kubeconfig(&bed, plan.port)?;
     volumes::mount_existing(&bed)?;
 
@@ -63,8 +63,9 @@ pub async fn run(bed: Bed, host_listener: TcpListener) -> Result<()> {
     let components = control_plane::start(&bed, &plan)?;
     let nodes = Nodes::boot(&bed, &plan);
     let state = watch::Sender::new(State::default());
+    let families = plan.ip_families;
     let supervisor = Arc::new(Supervisor { bed, plan, started, state, components, nodes });
-    tokio::spawn(forward::run(host_listener)?);
+    tokio::spawn(forward::run(host_listener, families)?);
     let answering = server::listen(supervisor.clone())?;
 
     if let Err(error) = supervisor.complete().await {
@@ -93,7 +94,7 @@ impl Supervisor {
         self.report(Phase::Starting, "all nodes are ready; waiting for images, accounts and DNS");
         within("the nodes' images", self.nodes.images_loaded()).await?;
         within("the default service account", api::default_account(&admin)).await?;
-        within("DNS", api::dns_answers()).await?;
+        within("DNS", api::dns_answers(self.plan.ip_families)).await?;
         write_file(&self.bed.complete_file(), "")?;
         self.report(Phase::Ready, "ready");
         Ok(())

@@ -1,35 +1,46 @@
 //! The bed's network: a bridge with a cable to each node, and no way out.
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use crate::{
-    bed::{CONTROL_PLANE, NODE_NETWORK_BITS, Node},
+    bed::Node,
     command::sh,
     error::{Error, Result, While},
+    ip::IpFamilies,
 };
 
 const BRIDGE: &str = "bridge";
+/// The control plane's network card. A bridge without an address of its own takes the lowest of its cables: it would change
+/// when that node dies, and all others would send to nobody until they ask again.
+const BRIDGE_CARD: &str = "02:90:00:00:00:01";
 
 /// The supervisor starts in an empty network namespace of its own.
-pub(super) fn make() -> Result<()> {
+pub(super) fn make(families: IpFamilies) -> Result<()> {
     sh("ip link set lo up")?;
-    sh(&format!("ip link add {BRIDGE} type bridge"))?;
-    sh(&format!("ip address add {CONTROL_PLANE}/{NODE_NETWORK_BITS} dev {BRIDGE}"))?;
+    sh(&format!("ip link add {BRIDGE} address {BRIDGE_CARD} type bridge"))?;
+    for family in families.all() {
+        family.join_node_network(family.control_plane, BRIDGE)?;
+    }
     sh(&format!("ip link set {BRIDGE} up"))?;
     // There is nothing behind this namespace; saying so at once is kinder than a timeout.
-    sh("ip route add unreachable default")?;
-    let forwarding = Path::new("/proc/sys/net/ipv4/ip_forward");
-    fs::write(forwarding, "1").while_(|| format!("writing {}", forwarding.display()))
+    for family in IpFamilies::Dual.all() {
+        sh(&format!("{} route add unreachable default", family.ip))?;
+    }
+    Ok(())
 }
 
 /// Lays a cable from the bridge into the network namespace of the process `pid`, a node that is just booting.
-pub(super) fn plug_in(node: &Node, pid: u32) -> Result<()> {
+pub(super) fn plug_in(node: &Node, families: IpFamilies, pid: u32) -> Result<()> {
     wait_for_own_network(pid)?;
     // The cable of a node that died hangs on until the kernel has taken its namespace down.
     let _ = sh(&format!("ip link delete {}", node.link()));
     sh(&format!("ip link add {} type veth peer name eth0 netns {pid}", node.link()))?;
     sh(&format!("ip link set {} master {BRIDGE} up", node.link()))?;
-    sh(&format!("ip route replace {} via {}", node.pod_network(), node.address())).map(drop)
+    for family in families.all() {
+        let (pods, address) = (family.pods_of_node(node.number), family.node(node.number));
+        sh(&format!("{} route replace {pods} via {address}", family.ip))?;
+    }
+    Ok(())
 }
 
 pub(super) fn connect(node: &Node, connected: bool) -> Result<()> {

@@ -18,6 +18,7 @@ use crate::{
     cgroup,
     control::{NodeAction, NodeState},
     error::{Error, Result, While, create_dir},
+    ip::IpFamilies,
 };
 
 const ENDING: Duration = Duration::from_secs(20);
@@ -30,11 +31,12 @@ pub(super) struct Nodes {
 
 impl Nodes {
     pub(super) fn boot(bed: &Bed, plan: &Plan) -> Self {
+        let families = plan.ip_families;
         let boot = |number| {
             let node = bed.node(number);
             let booted = node.clone();
             // A node that dies stays dead until somebody starts it, like a machine.
-            let process = Process::keep(node.name(), AfterExit::StayDown, move || boot(&booted));
+            let process = Process::keep(node.name(), AfterExit::StayDown, move || boot(&booted, families));
             process.start();
             (node, process)
         };
@@ -110,7 +112,7 @@ impl Nodes {
 
 /// A node is this program as the first process of its own namespaces. Mounts of the bed (volumes) reach it, its own
 /// stay with it.
-fn boot(node: &Node) -> Result<Child> {
+fn boot(node: &Node, families: IpFamilies) -> Result<Child> {
     create_dir(&node.dir())?;
     // Before anybody can wait for it: the last boot's does not count.
     let _ = fs::remove_file(node.images_loaded_file());
@@ -130,7 +132,7 @@ fn boot(node: &Node) -> Result<Child> {
         .kill_on_drop(true);
     let mut child = unshare.spawn().while_(|| format!("booting {}", node.name()))?;
     if let Some(pid) = child.id()
-        && let Err(error) = network::plug_in(node, pid)
+        && let Err(error) = network::plug_in(node, families, pid)
     {
         let _ = child.start_kill();
         return Err(error);

@@ -24,7 +24,10 @@ use crate::{
     machine::tell,
 };
 
-const CLASS: &str = "standard";
+/// Volumes that follow their pod to any node.
+const STANDARD: &str = "standard";
+/// Volumes that stay on the node they were made on, as those on a machine's own disk do.
+const LOCAL: &str = "local";
 const PROVISIONER: &str = "testbed.quorate.dev/volumes";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -54,7 +57,8 @@ fn try_again<K: ResourceExt>(object: Arc<K>, error: &Error, _: Arc<Context>) -> 
 
 async fn serve_claim(claim: Arc<PersistentVolumeClaim>, context: Arc<Context>) -> Result<Action> {
     let spec = claim.spec.clone().unwrap_or_default();
-    if spec.storage_class_name.as_deref() != Some(CLASS) || claim.metadata.deletion_timestamp.is_some() {
+    let ours = spec.storage_class_name.as_deref().is_some_and(|class| [STANDARD, LOCAL].contains(&class));
+    if !ours || claim.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
     let requests = spec.resources.and_then(|resources| resources.requests).unwrap_or_default();
@@ -131,14 +135,17 @@ impl Context {
     }
 }
 
-/// A `local` volume, because only those get the group of a non-root pod; on every node, because all see the mount.
+/// A `local` volume, because only those get the group of a non-root pod; on every node, because all see the mount, unless the
+/// claim's class says that it stays where it is.
 fn volume_for(claim: &PersistentVolumeClaim, name: &str, size: u64, path: String) -> PersistentVolume {
-    let any_node = NodeSelectorRequirement {
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+    let node = claim.annotations().get(SELECTED_NODE).filter(|_| class.as_deref() == Some(LOCAL));
+    let nodes = NodeSelectorRequirement {
         key: "kubernetes.io/hostname".to_owned(),
-        operator: "Exists".to_owned(),
-        values: None,
+        operator: if node.is_some() { "In" } else { "Exists" }.to_owned(),
+        values: node.map(|node| vec![node.clone()]),
     };
-    let everywhere = NodeSelectorTerm { match_expressions: Some(vec![any_node]), match_fields: None };
+    let usable = NodeSelectorTerm { match_expressions: Some(vec![nodes]), match_fields: None };
     PersistentVolume {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -158,10 +165,10 @@ fn volume_for(claim: &PersistentVolumeClaim, name: &str, size: u64, path: String
             }),
             local: Some(LocalVolumeSource { path, fs_type: None }),
             node_affinity: Some(VolumeNodeAffinity {
-                required: Some(NodeSelector { node_selector_terms: vec![everywhere] }),
+                required: Some(NodeSelector { node_selector_terms: vec![usable] }),
             }),
             persistent_volume_reclaim_policy: Some("Delete".to_owned()),
-            storage_class_name: Some(CLASS.to_owned()),
+            storage_class_name: class,
             ..PersistentVolumeSpec::default()
         }),
         status: None,

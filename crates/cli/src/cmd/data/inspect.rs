@@ -15,7 +15,7 @@ use crate::source::{SnapshotFile, Source, scratch};
 
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Kind {
+enum SourceKind {
     /// A database with a SHA-256 behind it.
     Snapshot,
     /// A database without one.
@@ -28,7 +28,7 @@ enum Kind {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
-    kind: Kind,
+    kind: SourceKind,
     revision: Option<i64>,
     compact_revision: Option<i64>,
     keys: Option<u64>,
@@ -73,9 +73,9 @@ pub(super) fn run(printer: Printer, arguments: &args::Inspect) -> Result<()> {
         Source::File(path) => database(&SnapshotFile::find(&path, &scratch())?)?,
         Source::DataDir(dir) => {
             // The database's lock covers the log: while etcd runs, neither is what it was a moment ago.
-            let file = SnapshotFile::find(&dir, &scratch())?;
-            let scan = wal::scan_dir(&dir.join("member/wal"))?;
-            Report { kind: Kind::DataDir, ..database(&file)? }.with_log(&scan)
+            let file = SnapshotFile::find(dir.path(), &scratch())?;
+            let scan = wal::scan_dir(&dir.wal())?;
+            Report { kind: SourceKind::DataDir, ..database(&file)? }.with_log(&scan)
         }
         Source::Wal(dir) => log_only(&wal::scan_dir(&dir)?),
     };
@@ -88,7 +88,7 @@ fn database(file: &SnapshotFile) -> Result<Report> {
     let history = History::new(&snapshot, None, Cut::End, &scratch())?;
     let schema = &snapshot.schema;
     Ok(Report {
-        kind: if snapshot.stored_digest().is_some() { Kind::Snapshot } else { Kind::Database },
+        kind: if snapshot.stored_digest().is_some() { SourceKind::Snapshot } else { SourceKind::Database },
         revision: Some(schema.revision()),
         compact_revision: Some(schema.compact_revision().unwrap_or(-1)),
         keys: Some(count_live_keys(&history)?),
@@ -109,7 +109,7 @@ fn database(file: &SnapshotFile) -> Result<Report> {
 
 fn log_only(scan: &WalScan) -> Report {
     let nothing = Report {
-        kind: Kind::Wal,
+        kind: SourceKind::Wal,
         revision: None,
         compact_revision: None,
         keys: None,
@@ -155,10 +155,10 @@ impl MemberReport {
 
 fn facts(report: &Report) -> Facts {
     let kind = match report.kind {
-        Kind::Snapshot => "snapshot",
-        Kind::Database => "database without a digest",
-        Kind::DataDir => "data directory",
-        Kind::Wal => "write-ahead log",
+        SourceKind::Snapshot => "snapshot",
+        SourceKind::Database => "database without a digest",
+        SourceKind::DataDir => "data directory",
+        SourceKind::Wal => "write-ahead log",
     };
     let mut facts = vec![("kind", kind.to_owned())];
     let mut add = |label, value: Option<String>| facts.extend(value.map(|value| (label, value)));

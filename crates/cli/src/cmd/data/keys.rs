@@ -33,7 +33,7 @@ struct Key {
 /// A key is text in practice, but etcd allows any bytes; those come in hex.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Spelt<'a> {
+struct KeyJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ impl Serialize for Key {
         let key = std::str::from_utf8(&self.bytes).ok();
         let &Self { create_revision, mod_revision, version, lease, value_size, .. } = self;
         let key_hex = key.is_none().then(|| hex(&self.bytes));
-        Spelt { key, key_hex, create_revision, mod_revision, version, lease, value_size }.serialize(serializer)
+        KeyJson { key, key_hex, create_revision, mod_revision, version, lease, value_size }.serialize(serializer)
     }
 }
 

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use quorate_etcd::validate::{self, Findings, Kind, Severity, Tier};
-use quorate_etcd::wal::{self, Tail, WalError};
+use quorate_etcd::validate::{self, FindingKind, Findings, Severity, Tier};
 use serde::Serialize;
 
 use crate::args;
@@ -51,8 +50,8 @@ fn verify(arguments: &args::Verify) -> Result<Report> {
     let tier = if arguments.full { Tier::Full } else { Tier::Instant };
     match Source::find(&arguments.path)? {
         Source::File(path) => snapshot(&path, tier),
-        Source::DataDir(dir) => Ok(Report::of(&validate::data_dir(&dir, tier)?.0)),
-        Source::Wal(dir) => log(&dir),
+        Source::DataDir(dir) => Ok(Report::of(&validate::data_dir(dir.path(), tier)?.0)),
+        Source::Wal(dir) => Ok(Report::of(&validate::wal(&dir)?)),
     }
 }
 
@@ -60,36 +59,17 @@ fn snapshot(path: &Path, tier: Tier) -> Result<Report> {
     let file = SnapshotFile::find(path, &scratch())?;
     let findings = validate::snapshot(file.path(), tier)?;
     let mut report = Report::of(&findings);
-    if findings.list.iter().any(|finding| finding.kind == Kind::DigestMissing) {
+    if findings.list.iter().any(|finding| finding.kind == FindingKind::DigestMissing) {
         // Pages are multiples of 512 bytes, so any other surplus is what a cut left of the digest.
         if !std::fs::metadata(file.path())?.len().is_multiple_of(512) {
-            report.add(Kind::DigestMismatch, Severity::Damage, "the file ends in the middle of its SHA-256".to_owned());
+            report.add(
+                FindingKind::DigestMismatch,
+                Severity::Damage,
+                "the file ends in the middle of its SHA-256".to_owned(),
+            );
         } else if tier == Tier::Instant && report.sound {
             bail!("{} has no SHA-256 at its end; use --full to check its structure instead", path.display());
         }
-    }
-    Ok(report)
-}
-
-fn log(dir: &Path) -> Result<Report> {
-    let mut report = Report { sound: true, findings: Vec::new() };
-    match wal::scan_dir(dir) {
-        Err(error @ WalError::Io { .. }) => return Err(error.into()),
-        Err(error) => {
-            let message = format!("{:#}", anyhow::Error::from(error));
-            report.add(Kind::LogDamaged, Severity::Damage, message);
-        }
-        Ok(scan) => match scan.tail {
-            Tail::Clean => {}
-            Tail::Torn { segment, offset } => {
-                let message = format!("{segment} ends in an unfinished write at {offset}; etcd cuts it off by itself");
-                report.add(Kind::LogTorn, Severity::Warning, message);
-            }
-            Tail::Residue { segment, offset } => bail!(
-                "{segment} holds bytes behind its end at {offset}: unsynced writes of a crash, or acknowledged ones that \
-                 were damaged; compare this member's revision with the others' before you start it"
-            ),
-        },
     }
     Ok(report)
 }
@@ -103,7 +83,7 @@ impl Report {
         report
     }
 
-    fn add(&mut self, kind: Kind, severity: Severity, message: String) {
+    fn add(&mut self, kind: FindingKind, severity: Severity, message: String) {
         self.sound &= severity != Severity::Damage;
         let severity = match severity {
             Severity::Warning => "warning",

@@ -1,23 +1,45 @@
 //! Agents, volumes, and as much of etcd as membership needs.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use quorate_api::member::{DataReport, DataState, EtcdMemberStatus, EtcdReport, Ticket};
+use quorate_api::member::{DataReport, DataState, EtcdMemberStatus, EtcdReport};
 use quorate_api::names::annotations;
 use quorate_api::status::{LatchState, MemberRole};
 
+use super::members::{Listed, Members, founder_id, list_of};
+use super::raft::WRITES_AT_A_TIME;
+use super::recovery::log_end;
 use super::world::World;
-use quorate_core::lease::Heartbeat;
 use quorate_core::object::{Kind, Object, ObjectKey};
-use quorate_core::quorum;
-use quorate_core::start::{Found, Identity, Start, Word, start};
+use quorate_core::record::{
+    Inspection, Orders, VolumeRecord, beginning_report, confirm, judge, renewed, running_report,
+};
+use quorate_core::start::{Identity, Start};
 
 /// A member's volume and the etcd on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Volume {
     pub(crate) data: Option<Identity>,
+    /// Who the members are, as of what this one has applied.
+    pub(crate) members: Members,
     pub(crate) damaged: bool,
+    /// A bit of a stored value is not what it was, and nothing in the data shows it.
+    pub(crate) rotten: bool,
     pub(crate) running: bool,
+    /// Beside the data.
+    pub(crate) kept: VolumeRecord,
+    /// As whom etcd was about to begin.
+    pub(crate) prepared: Option<Identity>,
+    /// Whose volume it is, as is written beside the data since something began on it.
+    pub(crate) owner: Option<String>,
+    /// Of the last write that it has.
+    pub(crate) revision: i64,
+    /// In which term the last entry of its log was made.
+    pub(crate) log_term: i64,
+    /// Entries behind the last one that was acknowledged: a leader has made them that nobody followed any more.
+    pub(crate) unacknowledged: i64,
 }
 
 impl Volume {
@@ -25,229 +47,301 @@ impl Volume {
         self.running = false;
     }
 
-    fn found(&self) -> Found {
-        let state = match (&self.data, self.damaged) {
-            (_, true) => DataState::Damaged,
-            (Some(_), false) => DataState::Valid,
-            (None, false) => DataState::Empty,
-        };
-        Found { state, identity: self.data.clone() }
+    /// Exchanged for one that was never known to be this member's.
+    pub(crate) fn becomes_one_of_cluster(&mut self, cluster_id: &str) {
+        self.data.iter_mut().for_each(|data| cluster_id.clone_into(&mut data.cluster_id));
+        self.kept = VolumeRecord::default();
     }
+
+    /// Somebody puts the data of another member into the directory of this one. Nothing is done to one that does not know
+    /// whose data it should hold: nobody could tell.
+    pub(crate) fn gets_data_of(&mut self, other: &Self) {
+        if self.kept.mark.is_some() && other.data.is_some() {
+            self.data.clone_from(&other.data);
+            self.members.clone_from(&other.members);
+            (self.revision, self.log_term, self.unacknowledged) = (other.revision, other.log_term, 0);
+        }
+    }
+
+    /// One of a cluster that nobody here has ever heard of.
+    pub(crate) fn of_strangers() -> Self {
+        let data = Identity {
+            cluster_id: "cluster-of-strangers".to_owned(),
+            member_id: "stranger".to_owned(),
+            epoch: 1,
+            boot_count: 3,
+            last_index: 1_000,
+        };
+        Self { data: Some(data), owner: Some("stranger-0".to_owned()), ..Self::default() }
+    }
+
+    /// Whether it says of itself that it is somebody else's.
+    fn is_foreign_to(&self, name: &str) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner != name)
+    }
+
+    fn inspect(&self) -> Inspection {
+        match (&self.data, self.damaged) {
+            (_, true) => Inspection::unusable(DataState::Damaged, "a page is torn".to_owned()),
+            (None, false) => self.prepared.clone().map_or_else(Inspection::empty, Inspection::prepared),
+            (Some(data), false) => {
+                let members = list_of(&self.members);
+                Inspection {
+                    committed_index: Some(data.last_index),
+                    log_end: Some(log_end(self, data)),
+                    revision: Some(self.revision),
+                    members,
+                    ..Inspection::valid(data.clone())
+                }
+            }
+        }
+    }
+}
+
+/// How an etcd came to be that was not there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// As part of a new cluster.
+    New,
+    Joined,
+    /// As a new incarnation of what was there.
+    FromCopy,
 }
 
 /// A start of an etcd without data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartRecord {
     pub(crate) member: String,
+    /// Which member of etcd it has become.
+    pub(crate) id: String,
     pub(crate) epoch: i64,
+    pub(crate) how: Beginning,
     /// What the latch truly said at that moment.
     pub(crate) latch: Option<LatchState>,
-    /// Whether the cluster had ever been formed by then, whatever its status says.
-    pub(crate) after_formed: bool,
 }
 
 impl World {
-    /// The agent of a member looks at its volume, starts etcd if it may, and reports.
+    /// The agent of a member looks at its volume, starts or stops etcd as it must, and reports.
     pub(crate) fn run_agent(&mut self, name: &str) {
-        if !self.pods.contains_key(name) || self.frozen.iter().any(|frozen| frozen == name) {
+        self.take_turn(name, false);
+    }
+
+    /// The same, but if etcd is about to begin for the first time, the pod dies after that was put on record.
+    pub(crate) fn run_agent_that_dies_before_etcd_begins(&mut self, name: &str) {
+        self.take_turn(name, true);
+    }
+
+    fn take_turn(&mut self, name: &str, dies: bool) {
+        if !self.is_placed(name) || self.frozen.iter().any(|frozen| frozen == name) {
+            return;
+        }
+        if !self.volumes.contains_key(name) {
+            return;
+        }
+        self.steps += 1;
+        let orders = self.orders(name);
+        if let Some(volume) = self.volumes.get_mut(name).filter(|volume| volume.running) {
+            let (start, keep) = confirm(&orders, &volume.kept);
+            volume.kept = keep;
+            volume.running = start == Start::Resume;
+            if volume.running {
+                self.report_running(name, &orders);
+            }
             return;
         }
         let Some(mut volume) = self.volumes.get(name).cloned() else { return };
-        let mut refusal = None;
-        if !volume.running {
-            let ticket = self.ticket(name);
-            let recorded = self.recorded(name);
-            match start(&volume.found(), &ticket, &recorded) {
-                Start::New { epoch, token, .. } => {
-                    self.starts.push(StartRecord {
-                        member: name.to_owned(),
-                        epoch,
-                        latch: self.latch_state(),
-                        after_formed: self.ever_formed,
-                    });
-                    volume.data = Some(Identity {
-                        cluster_id: format!("cluster-of-{token}"),
-                        member_id: format!("{name}-of-{token}"),
-                        epoch,
-                        boot_count: 1,
-                        last_index: 0,
-                    });
-                    volume.running = true;
-                }
-                Start::Resume => {
-                    if let Some(data) = &mut volume.data {
-                        data.boot_count += 1;
-                    }
-                    volume.running = true;
-                }
-                Start::Quarantine(_) => volume = Volume::default(),
-                Start::Refuse(why) => refusal = Some(format!("{why:?}")),
-                // Nothing hands out tickets to join or to restore yet.
-                Start::Join { .. } | Start::Restore { .. } | Start::Wait(_) => {}
-            }
+        let verdict = if volume.is_foreign_to(name) {
+            let inspection = Inspection::unusable(DataState::Foreign, "it is somebody else's".to_owned());
+            judge(&inspection, &orders, &VolumeRecord::default())
+        } else {
+            judge(&volume.inspect(), &orders, &volume.kept)
+        };
+        // Nothing is written on a volume that is somebody else's.
+        if !volume.is_foreign_to(name) || matches!(verdict.start, Start::Quarantine(_)) {
+            volume.kept = verdict.keep;
         }
+        match verdict.start {
+            Start::Resume => {
+                volume.data.iter_mut().for_each(|data| data.boot_count += 1);
+                volume.running = true;
+            }
+            Start::New { epoch, token, initial_cluster } => {
+                let founders = initial_cluster.into_iter().map(|peer| {
+                    let id = founder_id(&peer.name, &token);
+                    (peer.name, Listed::founder(id))
+                });
+                volume.members = founders.collect();
+                if self.listed_of != token {
+                    self.listed.clone_from(&volume.members);
+                    self.listed_of.clone_from(&token);
+                }
+                let own = Identity {
+                    cluster_id: format!("cluster-of-{token}"),
+                    member_id: founder_id(name, &token),
+                    epoch,
+                    boot_count: 1,
+                    last_index: 0,
+                };
+                if dies {
+                    self.prepare(name, volume, &own);
+                    self.kill_pod(name);
+                    return;
+                }
+                self.judge_new_start(name, &token, &own);
+                self.let_begin(name, &mut volume, own, Beginning::New);
+            }
+            Start::Join { epoch, cluster_id, member_id, initial_cluster } => {
+                let own = Identity { cluster_id, member_id, epoch, boot_count: 1, last_index: 0 };
+                let names = initial_cluster.into_iter().map(|peer| peer.name).collect::<BTreeSet<_>>();
+                let is_listed = self.listed.get(name).is_some_and(|listed| listed.id == own.member_id);
+                // etcd asks the others who the members are, and ends if it was told something else.
+                let finds_others = !self.serving().is_empty() && is_listed && names.iter().eq(self.listed.keys());
+                if dies || !finds_others {
+                    self.prepare(name, volume, &own);
+                    self.kill_pod(name);
+                    return;
+                }
+                volume.members.clone_from(&self.listed);
+                self.recoveries.harmed.remove(name);
+                self.let_begin(name, &mut volume, own, Beginning::Joined);
+            }
+            Start::Quarantine(_) => volume = Volume { kept: volume.kept, ..Volume::default() },
+            Start::Recover { epoch, token, raise_to, .. } => {
+                self.begin_from_copy(name, &mut volume, epoch, &token, raise_to);
+                volume.running = !dies;
+                self.volumes.insert(name.to_owned(), volume);
+                if dies {
+                    self.kill_pod(name);
+                    return;
+                }
+                self.judge_identity(name);
+                let orders = self.orders(name);
+                self.report_running(name, &orders);
+                return;
+            }
+            // Nothing hands out tickets to restore yet.
+            Start::Restore { .. } | Start::Wait(_) | Start::Refuse(_) => {}
+        }
+        let running = volume.running;
         self.volumes.insert(name.to_owned(), volume);
-        self.record_mark(name);
-        self.report(name, refusal);
-    }
-
-    /// Raft, in one breath: a majority of one cluster elects a leader, and accepts a write.
-    pub(crate) fn run_etcd(&mut self) {
-        let serving = self.serving();
-        let leads = |leader: &String| serving.contains(leader);
-        if !self.leader.as_ref().is_some_and(leads) {
-            self.leader = serving.iter().max_by_key(|name| self.last_index(name)).cloned();
-            self.term += i64::from(self.leader.is_some());
-        }
-        if !serving.is_empty() {
-            self.lost_writes |= serving.iter().all(|name| self.last_index(name) < self.acknowledged);
-            self.acknowledged += 1;
-        }
-        for name in &serving {
-            if let Some(data) = self.volumes.get_mut(name).and_then(|volume| volume.data.as_mut()) {
-                data.last_index = self.acknowledged;
-            }
-        }
-        let names = self.pods.keys().cloned().collect::<Vec<_>>();
-        for name in names {
-            let ready = serving.contains(&name);
-            if let Some(pod) = self.pods.get_mut(&name) {
-                pod.ready = ready;
-            }
-            if ready && self.has_token(&name) {
-                self.record_mark(&name);
-                self.heartbeat(&name);
-            }
+        if running {
+            self.judge_identity(name);
+            self.report_running(name, &orders);
+        } else if orders.answered() {
+            self.report(name, Some(verdict.report), EtcdReport::default());
         }
     }
 
-    /// A pod's token dies with the account that it was made for.
-    fn has_token(&self, name: &str) -> bool {
-        let account = self.objects.get(&ObjectKey::new(Kind::ServiceAccount, "etcd-member"));
-        let made = account.and_then(|account| account.metadata().creation_timestamp.as_ref()).map(|time| time.0);
-        made.is_some_and(|made| self.pods.get(name).and_then(|pod| pod.created).is_none_or(|created| created >= made))
+    /// That it begins is on record and on the volume, and it has not begun.
+    fn prepare(&mut self, name: &str, mut volume: Volume, own: &Identity) {
+        volume.prepared = Some(own.clone());
+        volume.owner = Some(name.to_owned());
+        self.volumes.insert(name.to_owned(), volume);
+        self.report(name, Some(beginning_report(own)), EtcdReport::default());
     }
 
-    /// Members that have a quorum with each other. Empty if there is none.
-    pub(crate) fn serving(&self) -> Vec<String> {
-        let frozen = |name: &String| self.frozen.contains(name);
-        let running = self.volumes.iter().filter(|(name, volume)| volume.running && !frozen(name));
-        let alive = running.filter_map(|(name, volume)| Some((name.clone(), volume.data.as_ref()?.cluster_id.clone())));
-        let alive = alive.collect::<Vec<_>>();
-        let size = usize::try_from(self.cluster.spec.replicas).unwrap_or(0);
-        let together = |id: &String| alive.iter().filter(|(_, other)| other == id).count();
-        let quorate = alive.iter().filter(|(_, id)| quorum::is_quorate(together(id), size));
-        quorate.map(|(name, _)| name.clone()).collect()
+    fn let_begin(&mut self, name: &str, volume: &mut Volume, own: Identity, how: Beginning) {
+        let (member, id, epoch) = (name.to_owned(), own.member_id.clone(), own.epoch);
+        self.note_start(StartRecord { member, id, epoch, how, latch: self.latch_state() });
+        volume.data = Some(own);
+        volume.owner = Some(name.to_owned());
+        volume.prepared = None;
+        volume.running = true;
     }
 
-    fn last_index(&self, name: &str) -> i64 {
-        self.volumes.get(name).and_then(|volume| volume.data.as_ref()).map_or(0, |data| data.last_index)
-    }
-
-    fn ticket(&self, name: &str) -> Word<Ticket> {
-        match self.objects.get(&ObjectKey::new(Kind::EtcdMember, name)) {
-            Some(Object::EtcdMember(member)) => Word::Known(member.spec.ticket.clone()),
-            _ => Word::Nothing,
+    /// What the member's agent hears from the API.
+    pub(crate) fn orders(&self, name: &str) -> Orders {
+        if self.away.contains(name) {
+            return Orders::unreachable();
         }
+        if self.refused.contains(name) {
+            return Orders::refused();
+        }
+        self.records(name)
     }
 
-    /// What is on record outside of the volume: identity in the EtcdMember, figures there and on the Lease. The higher
-    /// figure counts.
-    fn recorded(&self, name: &str) -> Word<Identity> {
-        let Some(Object::EtcdMember(member)) = self.objects.get(&ObjectKey::new(Kind::EtcdMember, name)) else {
-            return Word::Nothing;
+    pub(super) fn is_answered(&self, name: &str) -> bool {
+        !self.away.contains(name) && !self.refused.contains(name)
+    }
+
+    /// What the API has to say about a member.
+    pub(crate) fn records(&self, name: &str) -> Orders {
+        let member = match self.objects.get(&ObjectKey::new(Kind::EtcdMember, name)) {
+            Some(Object::EtcdMember(member)) => Some(&**member),
+            _ => None,
         };
-        let Some(data) = member.status.as_ref().and_then(|status| status.data.clone()) else { return Word::Nothing };
-        let heartbeat = match self.objects.get(&ObjectKey::new(Kind::Lease, name)) {
-            Some(Object::Lease(lease)) => Heartbeat::read(lease),
-            _ => Heartbeat::default(),
+        let lease = match self.objects.get(&ObjectKey::new(Kind::Lease, name)) {
+            Some(Object::Lease(lease)) => Some(&**lease),
+            _ => None,
         };
-        match (data.cluster_id, data.member_id, data.epoch) {
-            (Some(cluster_id), Some(member_id), Some(epoch)) => Word::Known(Identity {
-                cluster_id,
-                member_id,
-                epoch,
-                boot_count: data.boot_count.max(heartbeat.boot_count).unwrap_or(0),
-                last_index: data.last_index.max(heartbeat.last_index).unwrap_or(0),
-            }),
-            _ => Word::Nothing,
-        }
+        Orders::read(member, lease)
     }
 
-    /// The record only grows. A volume that has gone back does not take it along.
-    fn record_mark(&mut self, name: &str) {
-        let Some(volume) = self.volumes.get(name).filter(|volume| volume.running) else { return };
-        let Some(data) = volume.data.clone() else { return };
-        if let Some(Object::Lease(lease)) = self.objects.get_mut(&ObjectKey::new(Kind::Lease, name)) {
-            let all = lease.metadata.annotations.get_or_insert_default();
-            all.insert(annotations::BOOT_COUNT.to_owned(), data.boot_count.to_string());
-            all.insert(annotations::LAST_INDEX.to_owned(), data.last_index.to_string());
-            all.insert(annotations::TERM.to_owned(), self.term.to_string());
-        }
-    }
-
-    /// The record does not follow the volume: what is on it stays when the data is gone or is not its continuation, and
-    /// its figures never go back.
-    fn report(&mut self, name: &str, refusal: Option<String>) {
-        let Some(volume) = self.volumes.get(name).cloned() else { return };
-        let Some(Object::EtcdMember(member)) = self.objects.get_mut(&ObjectKey::new(Kind::EtcdMember, name)) else {
+    /// Nothing is said about an etcd before what it began from was compared with the record.
+    fn report_running(&mut self, name: &str, orders: &Orders) {
+        let Some(volume) = self.volumes.get(name) else { return };
+        let Some(data) = volume.data.clone().filter(|_| orders.answered() && volume.kept.unconfirmed.is_none()) else {
             return;
         };
-        let before = member.status.take().and_then(|status| status.data).filter(|data| data.member_id.is_some());
-        let found = volume.found();
-        let state = if refusal.is_some() && found.state == DataState::Valid { DataState::Fenced } else { found.state };
-        let own = volume.data.clone().filter(|_| !volume.damaged).map(|own| DataReport {
-            state,
-            reason: None,
-            cluster_id: Some(own.cluster_id),
-            member_id: Some(own.member_id),
-            epoch: Some(own.epoch),
-            revision: None,
-            last_index: Some(own.last_index),
-            boot_count: Some(own.boot_count),
-        });
-        let known = match (own, before) {
-            (Some(own), Some(before)) if own.epoch <= before.epoch || refusal.is_some() => Some(DataReport {
-                last_index: own.last_index.max(before.last_index),
-                boot_count: own.boot_count.max(before.boot_count),
-                ..before
-            }),
-            (Some(own), _) => Some(own),
-            (None, before) => before,
+        let has_leader = self.serving().iter().any(|serving| serving == name);
+        let etcd = EtcdReport {
+            index: (!has_leader).then_some(data.last_index),
+            running: true,
+            cluster_id: Some(data.cluster_id.clone()),
+            member_id: Some(data.member_id.clone()),
+            version: Some("3.6.16".to_owned()),
+            members: list_of(&volume.members),
+            alarms: self.alarms.clone(),
+            ..EtcdReport::default()
         };
-        let running = volume.data.as_ref().filter(|_| volume.running);
-        member.status = Some(EtcdMemberStatus {
-            data: Some(DataReport { state, reason: refusal, ..known.unwrap_or(DataReport::of(state)) }),
-            etcd: Some(EtcdReport {
-                running: running.is_some(),
-                cluster_id: running.map(|data| data.cluster_id.clone()),
-                member_id: running.map(|data| data.member_id.clone()),
-                version: running.map(|_| "3.6.16".to_owned()),
-                ..EtcdReport::default()
-            }),
-            backup: None,
-        });
+        self.report(name, Some(running_report(&data, orders.last_report.as_ref())), etcd);
     }
 
-    fn heartbeat(&mut self, name: &str) {
-        let role = if self.leader.as_deref() == Some(name) { MemberRole::Leader } else { MemberRole::Member };
-        let id = self.volumes.get(name).and_then(|volume| volume.data.as_ref()).map(|data| data.member_id.clone());
-        let now = self.now;
+    pub(super) fn report(&mut self, name: &str, data: Option<DataReport>, etcd: EtcdReport) {
+        if let Some(Object::EtcdMember(member)) = self.objects.get_mut(&ObjectKey::new(Kind::EtcdMember, name)) {
+            member.status = Some(EtcdMemberStatus { data, etcd: Some(etcd), ..EtcdMemberStatus::default() });
+        }
+    }
+
+    pub(super) fn renew(&mut self, name: &str) {
+        let Some(volume) = self.volumes.get_mut(name).filter(|volume| volume.kept.unconfirmed.is_none()) else {
+            return;
+        };
+        let Some(data) = volume.data.clone() else { return };
+        let mark = renewed(volume.kept.mark.as_ref(), &data);
+        let role = match self.listed.get(name) {
+            _ if self.leader.as_deref() == Some(name) => MemberRole::Leader,
+            Some(listed) if listed.learner => MemberRole::Learner,
+            _ => MemberRole::Member,
+        };
         if let Some(Object::Lease(lease)) = self.objects.get_mut(&ObjectKey::new(Kind::Lease, name)) {
+            let all = lease.metadata.annotations.get_or_insert_default();
+            all.insert(annotations::BOOT_COUNT.to_owned(), mark.boot_count.to_string());
+            all.insert(annotations::LAST_INDEX.to_owned(), mark.last_index.to_string());
+            all.insert(annotations::TERM.to_owned(), self.term.to_string());
+            // What is written while it is being renewed is not in it yet.
+            let revision = volume.revision.saturating_sub(WRITES_AT_A_TIME);
+            all.insert(annotations::REVISION.to_owned(), revision.to_string());
             let spec = lease.spec.get_or_insert_default();
-            spec.holder_identity = id.map(|id| format!("{id}:{}", role.as_str()));
-            spec.renew_time = Some(MicroTime(now));
+            spec.holder_identity = Some(format!("{}:{}", data.member_id, role.as_str()));
+            spec.renew_time = Some(MicroTime(self.now));
+            volume.kept.mark = Some(mark);
         }
     }
 
     /// One round in which everybody gets a turn.
     pub(crate) fn round(&mut self) -> quorate_core::Decision {
+        self.live_until_operator();
+        self.operate(None)
+    }
+
+    /// The same, up to the operator's turn.
+    pub(crate) fn live_until_operator(&mut self) {
         self.advance(SignedDuration::from_secs(3));
         self.schedule();
         for name in self.member_names() {
             self.run_agent(&name);
         }
         self.run_etcd();
-        self.operate(None)
     }
 }

@@ -1,4 +1,4 @@
-//! The API store, the operator that acts on it, and the kubelet.
+//! The API store, the controllers around it, and the kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +8,20 @@ use quorate_api::status::LatchState;
 use quorate_api::{EtcdCluster, EtcdClusterSpec, names};
 
 use super::etcd::{StartRecord, Volume};
-use quorate_core::action::{Action, Effect, Guard};
+use super::members::Members;
+use super::nodes::Nodes;
+use super::operator::{Answer, Caches, Pass};
+use super::recovery::Recoveries;
+use quorate_core::hashes::HashAnswer;
 use quorate_core::object::{Kind, Object, ObjectKey};
-use quorate_core::view::{CertificateFact, ClaimFact, Platform, PodFact, SecretsSeen, View};
-use quorate_core::{Decision, decide};
-
-/// Dies after this many writes of one pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Crash(pub usize);
+use quorate_core::shared::Shared;
+use quorate_core::view::{CertificateFact, ClaimFact, Platform, PodFact, Refusal, SecretsSeen};
 
 /// Everything there is.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) now: Timestamp,
-    pub(crate) cluster: EtcdCluster,
+    pub(crate) cluster: Shared<EtcdCluster>,
     pub(crate) platform: Platform,
     pub(crate) objects: BTreeMap<ObjectKey, Object>,
     pub(crate) pods: BTreeMap<String, PodFact>,
@@ -31,18 +31,66 @@ pub(crate) struct World {
     pub(crate) taken_secrets: BTreeSet<String>,
     pub(crate) unreadable_members: BTreeMap<String, String>,
     pub(crate) volumes: BTreeMap<String, Volume>,
+    pub(crate) nodes: Nodes,
+    /// Who etcd's members are.
+    pub(crate) listed: Members,
+    /// Of which cluster they are members.
+    pub(super) listed_of: String,
     /// Every start of an etcd without data, and what the latch said at that moment.
     pub(crate) starts: Vec<StartRecord>,
     /// Members that do not get to run.
     pub(crate) frozen: Vec<String>,
+    /// Members whose agents get no answer from the API.
+    pub(crate) away: BTreeSet<String>,
+    /// Members whose agents are refused by the API.
+    pub(crate) refused: BTreeSet<String>,
+    /// Members whose clients' port the operator does not reach.
+    pub(crate) cut_off: BTreeSet<String>,
+    /// Members under whose address somebody of another cluster answers.
+    pub(crate) impostors: BTreeSet<String>,
+    /// What etcd did not let the operator change.
+    pub(crate) refusal: Option<Refusal>,
+    /// What members answer to whoever asks for hashes over their data, where a test says so.
+    pub(crate) hashes: Option<HashAnswer>,
+    /// What the operator has heard of so far. Nothing at all means that it hears everything at once.
+    pub(super) caches: Option<Caches>,
+    /// A pass that is under way while everything else goes on.
+    pub(super) pass: Option<Pass>,
+    /// Members of etcd whose pod, record or volume the operator has removed. Must stay empty.
+    pub(crate) torn_down: Vec<String>,
+    /// Members that the operator has removed from etcd though they were wished for and sound. Must stay empty.
+    pub(crate) wrongly_removed: Vec<String>,
+    /// The operator has changed who the members are, and those that were left were no quorum. Must never become true.
+    pub(crate) quorum_given_away: bool,
+    /// What else must never happen, noticed when it did. Must stay empty.
+    pub(crate) wrongs: Vec<String>,
+    /// Tokens of the incarnations that members were given leave to begin.
+    pub(super) issued: BTreeSet<String>,
+    /// What becomes of the next answer of etcd to a change of its members.
+    pub(crate) next_answer: Answer,
+    /// Whether the pass that acts has just read what it acts on.
+    pub(super) at_once: bool,
+    /// Agents' moves and whole passes so far.
+    pub(crate) steps: u64,
+    /// Whom etcd was last in touch with.
+    pub(super) connected: BTreeSet<String>,
+    /// Learners that get no data yet.
+    pub(crate) starved: BTreeSet<String>,
+    pub(crate) recoveries: Recoveries,
+    /// What etcd complains of, in its words.
+    pub(crate) alarms: Vec<String>,
+    /// When a quorum last served.
+    pub(crate) served: Option<Timestamp>,
+    /// UIDs of clusters of this name that are gone.
+    former: Vec<String>,
     /// Writes that clients were told are safe.
     pub(crate) acknowledged: i64,
+    /// The revision that the last of them has.
+    pub(crate) revision: i64,
     /// A majority once served without knowing all acknowledged writes. Must never become true.
     pub(crate) lost_writes: bool,
-    /// The latch once said Formed, whatever became of the status since.
-    pub(crate) ever_formed: bool,
     pub(super) term: i64,
-    pub(super) leader: Option<String>,
+    pub(crate) leader: Option<String>,
     next_id: u64,
     pub(crate) writes: usize,
 }
@@ -56,7 +104,7 @@ impl World {
         cluster.metadata.generation = Some(1);
         Self {
             now: Timestamp::UNIX_EPOCH,
-            cluster,
+            cluster: cluster.into(),
             platform: Platform::default(),
             objects: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -66,11 +114,36 @@ impl World {
             taken_secrets: BTreeSet::new(),
             unreadable_members: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            nodes: Nodes::default(),
+            listed: Members::new(),
+            listed_of: String::new(),
             starts: Vec::new(),
             frozen: Vec::new(),
+            away: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
+            impostors: BTreeSet::new(),
+            refusal: None,
+            hashes: None,
+            caches: None,
+            pass: None,
+            torn_down: Vec::new(),
+            wrongly_removed: Vec::new(),
+            quorum_given_away: false,
+            wrongs: Vec::new(),
+            issued: BTreeSet::new(),
+            next_answer: Answer::Heard,
+            at_once: false,
+            steps: 0,
+            connected: BTreeSet::new(),
+            starved: BTreeSet::new(),
+            recoveries: Recoveries::default(),
+            alarms: Vec::new(),
+            served: None,
+            former: Vec::new(),
             acknowledged: 0,
+            revision: 0,
             lost_writes: false,
-            ever_formed: false,
             term: 0,
             leader: None,
             next_id: 0,
@@ -78,24 +151,10 @@ impl World {
         }
     }
 
-    pub(crate) fn view(&self) -> View {
-        View {
-            cluster: self.cluster.clone(),
-            platform: self.platform.clone(),
-            objects: self.objects.clone(),
-            pods: self.pods.clone(),
-            claims: self.claims.clone(),
-            certificates: self.certificates.clone(),
-            secrets: self.secrets,
-            taken_secrets: self.taken_secrets.clone(),
-            unreadable_members: self.unreadable_members.clone(),
-            // There is one clock.
-            heard: BTreeMap::new(),
-        }
-    }
-
+    /// All that are members, or are wished to be.
     pub(crate) fn member_names(&self) -> Vec<String> {
-        (0..self.cluster.spec.replicas).map(|ordinal| names::member("etcd", ordinal)).collect()
+        let wished = (0..self.cluster.spec.replicas).map(|ordinal| names::member("etcd", ordinal));
+        wished.chain(self.listed.keys().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     pub(crate) fn latch_state(&self) -> Option<LatchState> {
@@ -106,103 +165,8 @@ impl World {
         self.now += by;
     }
 
-    /// One pass of the operator. Returns what it decided, also if it died on the way.
-    pub(crate) fn operate(&mut self, crash: Option<Crash>) -> Decision {
-        let decision = decide(&self.view(), self.now);
-        let mut left = crash.map_or(usize::MAX, |Crash(writes)| writes);
-        if self.cluster.status.as_ref() != Some(&decision.status) {
-            if left == 0 {
-                return decision;
-            }
-            left -= 1;
-            self.writes += 1;
-            self.cluster.status = Some(decision.status.clone());
-            self.ever_formed |= self.latch_state() == Some(LatchState::Formed);
-        }
-        for action in &decision.actions {
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-            self.act(action);
-        }
-        decision
-    }
-
-    /// Carries one action out, unless its guard no longer holds.
-    pub(crate) fn act(&mut self, action: &Action) {
-        self.writes += 1;
-        match &action.effect {
-            Effect::Apply { object, guard } => {
-                if self.holds(guard, None) {
-                    self.apply((**object).clone());
-                }
-            }
-            Effect::Delete { key, guard } => {
-                let uid = self.objects.get(key).and_then(|object| object.metadata().uid.clone());
-                if self.holds(guard, uid.as_deref()) {
-                    self.delete(key);
-                }
-            }
-            Effect::RestartPod { name, guard } => {
-                let uid = self.pods.get(name).map(|pod| pod.uid.clone());
-                let ready = self.pods.get(name).is_some_and(|pod| pod.ready);
-                if self.holds(guard, uid.as_deref()) && !(ready && matches!(guard, Guard::PodStillUnready(_))) {
-                    self.kill_pod(name);
-                }
-            }
-            Effect::SetServing { pod, uid, serving } => {
-                if let Some(pod) = self.pods.get_mut(pod).filter(|pod| pod.uid == *uid) {
-                    pod.serving = *serving;
-                }
-            }
-            Effect::DeleteClaim { name, guard } => {
-                let uid = self.claims.get(name).map(|claim| claim.uid.clone());
-                if self.holds(guard, uid.as_deref()) {
-                    self.claims.remove(name);
-                }
-            }
-            Effect::IssueCertificate(request) => {
-                let fact = CertificateFact {
-                    serial: Some(self.fresh_id("serial")),
-                    not_before: Some(self.now),
-                    not_after: Some(self.now + SignedDuration::from_hours(8760)),
-                    edited: false,
-                };
-                self.certificates.insert(request.secret.clone(), fact);
-            }
-            Effect::AddFinalizer => {
-                self.cluster.metadata.finalizers = Some(vec![names::VOLUMES_FINALIZER.to_owned()]);
-            }
-            Effect::RemoveFinalizer => self.cluster.metadata.finalizers = None,
-        }
-    }
-
-    pub(crate) fn act_all(&mut self, actions: &[Action]) {
-        for action in actions {
-            self.act(action);
-        }
-    }
-
-    fn holds(&self, guard: &Guard, uid: Option<&str>) -> bool {
-        let is_cluster = |expected: &str| self.cluster.metadata.uid.as_deref() == Some(expected);
-        match guard {
-            Guard::None => true,
-            Guard::Uid(expected) | Guard::PodStillUnready(expected) => uid == Some(expected),
-            Guard::BootstrapOpen { cluster_uid, epoch } => {
-                let latch = self.cluster.status.as_ref().and_then(|status| status.latch.as_ref());
-                is_cluster(cluster_uid)
-                    && latch.is_some_and(|latch| latch.state == LatchState::Issued && latch.epoch == *epoch)
-            }
-            Guard::ClusterDeleting { cluster_uid, object_uid } => {
-                let deleting = self.cluster.metadata.deletion_timestamp.is_some();
-                is_cluster(cluster_uid) && deleting && uid == Some(object_uid)
-            }
-        }
-    }
-
     /// Server-side apply: what others own stays.
-    fn apply(&mut self, mut object: Object) {
+    pub(super) fn apply(&mut self, mut object: Object) {
         let key = object.key();
         let uid = match self.objects.get(&key) {
             Some(old) => old.metadata().uid.clone(),
@@ -236,12 +200,20 @@ impl World {
         }
     }
 
-    /// The StatefulSet controller and the kubelet: every wanted pod exists, on its own volume.
+    /// The controllers and the kubelet: what belongs to nobody any more goes, and every wanted pod exists, on its own volume.
     pub(crate) fn schedule(&mut self) {
+        let is_orphan =
+            |object: &Object| object.owner_uid().is_some_and(|uid| self.former.iter().any(|old| old == uid));
+        let orphans = self.objects.iter().filter(|(_, object)| is_orphan(object)).map(|(key, _)| key.clone());
+        orphans.collect::<Vec<_>>().iter().for_each(|key| self.delete(key));
         let Some(Object::StatefulSet(set)) = self.objects.get(&ObjectKey::new(Kind::StatefulSet, "etcd")) else {
             return;
         };
         let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+        let beyond = |name: &String| names::ordinal_of("etcd", name).is_some_and(|ordinal| ordinal >= replicas);
+        for name in self.pods.keys().filter(|name| beyond(name)).cloned().collect::<Vec<_>>() {
+            self.kill_pod(&name);
+        }
         for ordinal in 0..replicas {
             let name = names::member("etcd", ordinal);
             if !self.pods.contains_key(&name) {
@@ -254,12 +226,17 @@ impl World {
                     created: Some(self.now),
                     controlled: true,
                     revision: None,
+                    starting: None,
+                    address: Some(format!("10.0.0.{ordinal}")),
+                    node: None,
                 };
                 self.pods.insert(name.clone(), pod);
                 let claim = ClaimFact { uid: self.fresh_id("claim"), terminating: false };
-                self.claims.entry(names::data_claim(&name)).or_insert(claim);
-                self.volumes.entry(name).or_default();
+                if !self.is_ephemeral() {
+                    self.claims.entry(names::data_claim(&name)).or_insert(claim);
+                }
             }
+            self.give_place(&name);
         }
     }
 
@@ -268,6 +245,9 @@ impl World {
         self.pods.remove(name);
         if let Some(volume) = self.volumes.get_mut(name) {
             volume.stop();
+        }
+        if self.is_ephemeral() && self.volumes.remove(name).is_some() {
+            self.recoveries.harmed.insert(name.to_owned());
         }
     }
 
@@ -278,24 +258,22 @@ impl World {
 
     /// The garbage collector has run, and a user creates an identical EtcdCluster. Only volumes are left of the old one.
     pub(crate) fn recreate(&mut self) {
-        let volumes = std::mem::take(&mut self.volumes);
-        let claims = std::mem::take(&mut self.claims);
-        let fresh = Self::new(self.cluster.spec.replicas);
+        self.recreate_with(self.cluster.spec.replicas);
+    }
+
+    /// The same with another number of members.
+    pub(crate) fn recreate_with(&mut self, replicas: i32) {
+        let fresh = Self::new(replicas);
         let uid = self.fresh_id("cluster");
-        *self = Self {
-            now: self.now,
-            volumes,
-            claims,
-            acknowledged: self.acknowledged,
-            term: self.term,
-            next_id: self.next_id,
-            ..fresh
-        };
+        self.former.extend(self.cluster.metadata.uid.take());
+        self.cluster = fresh.cluster;
         self.cluster.metadata.uid = Some(uid);
+        (self.objects, self.pods, self.certificates) = (fresh.objects, fresh.pods, fresh.certificates);
+        self.starts.clear();
         self.volumes.values_mut().for_each(Volume::stop);
     }
 
-    fn fresh_id(&mut self, what: &str) -> String {
+    pub(super) fn fresh_id(&mut self, what: &str) -> String {
         self.next_id += 1;
         format!("{what}-{}", self.next_id)
     }
