@@ -71,7 +71,7 @@ test: require-linux require-root lint ## Everything: lint, unit tests, tests aga
 	@scripts/timed "building the other tests" $(TESTS) --test agent --test e2e --no-run --quiet
 	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(TESTBED) build
 	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
-	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS)
+	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" QUORATE_SIM_SECONDS=$${QUORATE_SIM_SECONDS:-180} $(TESTS)
 	@scripts/timed "tests of the agent" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS) $(AGENT)
 	@$(MAKE) --no-print-directory e2e
 	@echo "all tests passed"
@@ -102,8 +102,8 @@ bench: require-root build ## Measure: beds; a pass of the operator; clusters on 
 	@QUORATE_ETCD_BINARIES=$$($(TESTBED) etcd-binaries) $(CARGO) bench --profile release --workspace $(FEATURES) --bench against_etcdutl
 
 .PHONY: campaign
-campaign: require-rust require-root ## What takes too long for make test: many more simulated histories (QUORATE_SIM_CASES), planted bugs, an operator that dies at every write
-	@scripts/timed "simulated histories" env QUORATE_SIM_CASES=$${QUORATE_SIM_CASES:-20000} $(TESTS) --test core safety -- --nocapture
+campaign: require-rust require-root ## What takes too long for make test: many more simulated histories (QUORATE_SIM_SECONDS), planted bugs, long end-to-end tests, an operator that dies at every write
+	@scripts/timed "simulated histories" env QUORATE_SIM_SEED=$${QUORATE_SIM_SEED:-$$(date +%s)} QUORATE_SIM_SECONDS=$${QUORATE_SIM_SECONDS:-7200} $(TESTS) --test core safety -- --nocapture
 	@scripts/timed "planted bugs" scripts/planted-bugs $(or $(CARGO_TARGET_DIR),target) $(TESTS) --test core
 	@QUORATE_E2E_DEATHS=all $(MAKE) --no-print-directory e2e WITH=--include-ignored
 

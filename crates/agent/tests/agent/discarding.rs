@@ -105,7 +105,7 @@ fn a_learner_gives_nothing_up_before_it_has_a_vote() {
     pod.start_launcher();
     is_learning(&mut pod, &id);
     put_there(&pod, NAMES[0], 300);
-    fill_to_percent(&pod, 90);
+    fill_to_percent(&pod, 84);
     eventually("the volume is filling, and the report names what was put aside", || {
         volume_state(&pod) == Some(VolumeState::Filling)
             && pod.api.report().volume.and_then(|volume| volume.reason).is_some_and(|said| said.contains(NAMES[0]))

@@ -316,14 +316,18 @@ impl Pod {
     }
 
     pub(crate) fn try_etcdctl_at(&self, url: &str, arguments: &[&str]) -> Output {
-        Command::new(binary(self.minor, "etcdctl"))
+        self.etcdctl_command(url, arguments).output().unwrap()
+    }
+
+    pub(crate) fn etcdctl_command(&self, url: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary(self.minor, "etcdctl"));
+        command
             .args(["--endpoints", url])
             .args(self.settings.tls.then(|| format!("--cacert={}", self.path("tls/server/ca.crt").display())))
             .args(self.settings.tls.then(|| format!("--cert={}", self.path("tls/agent/tls.crt").display())))
             .args(self.settings.tls.then(|| format!("--key={}", self.path("tls/agent/tls.key").display())))
-            .args(arguments)
-            .output()
-            .unwrap()
+            .args(arguments);
+        command
     }
 
     /// Writes, and waits until the record says that the member holds it.

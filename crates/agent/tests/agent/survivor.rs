@@ -59,9 +59,15 @@ pub(crate) fn lost_at(address: Ipv4Addr, pod: &mut Pod) -> (Lost, String) {
     pod.api.set_ticket(&Ticket::Resume { epoch: 1 });
     neighbour.etcdctl(pod, &["move-leader", &lost.member_id]);
     drop(neighbour);
-    for key in 0..IN_VAIN {
-        let put = pod.try_etcdctl(&["--command-timeout=100ms", "put", &format!("vain {key}"), "x"]);
-        assert!(!put.status.success(), "nobody was there to acknowledge it");
+    // All at once, because a leader that hears nothing takes writes for a while only, and with time enough to arrive on a busy
+    // machine.
+    let put = |key: usize| {
+        let arguments = ["--command-timeout=3s", "put", &format!("vain {key}"), "x"];
+        let mut put = pod.etcdctl_command(&pod.client_url(), &arguments);
+        put.stderr(Stdio::null()).spawn().unwrap()
+    };
+    for mut put in (0..IN_VAIN).map(put).collect::<Vec<_>>() {
+        assert!(!put.wait().unwrap().success(), "nobody was there to acknowledge it");
     }
     (lost, other)
 }

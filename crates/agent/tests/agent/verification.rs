@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use quorate_api::member::{DataState, Verified};
@@ -99,6 +100,8 @@ fn keep_busy(url: String, stop: Arc<AtomicBool>) -> thread::JoinHandle<()> {
             if stop.load(Ordering::Relaxed) {
                 return;
             }
+            // A fast machine would make the database grow faster than anybody reads it.
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
     thread::spawn(move || runtime().block_on(busy))
@@ -110,19 +113,19 @@ fn a_busy_member_is_read_through_many_times_and_never_called_damaged() {
     let stop = Arc::new(AtomicBool::new(false));
     let writer = keep_busy(pod.client_url(), Arc::clone(&stop));
     let path = pod.path("volume/data/member/snap/db");
-    let (mut sound, mut mistaken) = (BTreeSet::new(), 0);
+    let (mut sound, mut readings) = (BTreeSet::new(), 0);
     eventually("it was read through often enough", || {
         if let Some(verified) = verified(&pod) {
             assert_eq!(verified.damaged, None);
             sound.insert(verified.time);
         }
-        // In one go it takes so long that pages are used anew meanwhile, and what is then found is not there.
+        // In one go it may take so long that pages are used anew meanwhile, and what is then found is not there.
         let read = database_in_use(&path, &Place::default(), u64::MAX).unwrap();
         let damage = read.findings.is_damaged().then(|| format!("{:?}", read.findings));
-        mistaken += usize::from(damage.is_some());
+        readings += 1;
         let reading = Reading { damage, transactions: read.transactions, replaced: read.replaced };
         assert!(!matches!(proof(&reading), Proof::Damaged(_)), "{reading:?}");
-        sound.len() >= 4 && mistaken > 0
+        sound.len() >= 4 && readings >= 20
     });
     stop.store(true, Ordering::Relaxed);
     writer.join().unwrap();

@@ -1,4 +1,7 @@
 //! How many histories of each kind there are, or for how long, and how fast that went.
+//!
+//! They are the same in each run, so that a change that breaks one is known by it. A campaign looks for others:
+//! `QUORATE_SIM_SEED` is any number.
 
 use std::fmt::Debug;
 use std::sync::OnceLock;
@@ -6,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use proptest::test_runner::{TestCaseResult, TestRunner};
+use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 
 /// Everything that happened in all histories: faults, agents' moves and whole passes.
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -49,9 +52,16 @@ pub(super) fn over<S: Strategy<Value: Debug>>(histories: S, test: impl Fn(S::Val
     let all_began = BEGAN.get_or_init(Instant::now);
     let (began, time) = (Instant::now(), time_of_a_kind());
     let cases = if time.is_some() { AT_A_TIME } else { cases() };
+    let seed = number("QUORATE_SIM_SEED").unwrap_or_default();
+    let mut batch = 0_u32;
     let failure = loop {
         let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-        let result = TestRunner::new(config).run(&histories, &test);
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&seed.to_le_bytes());
+        bytes[4..8].copy_from_slice(&batch.to_le_bytes());
+        batch += 1;
+        let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let result = TestRunner::new_with_rng(config, random).run(&histories, &test);
         HISTORIES.fetch_add(cases.into(), Relaxed);
         if result.is_err() || time.is_none_or(|time| began.elapsed() >= time) {
             break result.err();
@@ -63,6 +73,6 @@ pub(super) fn over<S: Strategy<Value: Debug>>(histories: S, test: impl Fn(S::Val
         println!("{histories} histories, {steps} steps, {rate} steps per minute");
     }
     if let Some(failure) = failure {
-        panic!("{failure}");
+        panic!("with QUORATE_SIM_SEED={seed}: {failure}");
     }
 }
