@@ -71,7 +71,7 @@ test: require-linux require-root lint ## Everything: lint, unit tests, tests aga
 	@scripts/timed "building the other tests" $(TESTS) --test agent --test e2e --no-run --quiet
 	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(TESTBED) build
 	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
-	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" QUORATE_SIM_SECONDS=$${QUORATE_SIM_SECONDS:-180} $(TESTS)
+	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS)
 	@scripts/timed "tests of the agent" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS) $(AGENT)
 	@$(MAKE) --no-print-directory e2e
 	@echo "all tests passed"
