@@ -29,7 +29,7 @@ pub(super) fn check(
     for stream in &history.streams {
         let epoch = epochs.number(stream.cluster);
         check_arrival(stream, findings);
-        check_content(stream, log, &replays[epoch], findings);
+        check_content(stream, log, &replays[epoch], compacted(history, stream.cluster), findings);
         let owed = owed.entry((epoch, &stream.prefix)).or_insert_with(|| {
             let mine = |entry: &&Entry<'_>| log.names[entry.key as usize].starts_with(stream.prefix.as_str());
             log.epochs[epoch].iter().filter(mine).copied().collect()
@@ -85,8 +85,14 @@ fn check_arrival(stream: &Stream, findings: &mut Findings) {
     }
 }
 
-/// What each event says about its key now and before.
-fn check_content(stream: &Stream, log: &Log<'_>, replay: &Replay<'_, '_>, findings: &mut Findings) {
+/// Up to which revision an incarnation has forgotten what was before.
+fn compacted(history: &History, cluster: u64) -> i64 {
+    let of_cluster = history.finals.iter().filter(|last| last.at.cluster == cluster);
+    of_cluster.filter_map(|last| last.hash).map(|(_, compacted)| compacted).max().unwrap_or_default()
+}
+
+/// What each event says about its key now and before. etcd leaves out what was before if that is compacted when it tells.
+fn check_content(stream: &Stream, log: &Log<'_>, replay: &Replay<'_, '_>, compacted: i64, findings: &mut Findings) {
     for event in events(stream) {
         let (name, revision) = (&event.kv.key, event.kv.mod_revision);
         let Some(key) = log.number(name) else { continue };
@@ -104,7 +110,8 @@ fn check_content(stream: &Stream, log: &Log<'_>, replay: &Replay<'_, '_>, findin
             });
         }
         let before = replay.expected(key, revision - 1);
-        if before.admits(event.previous.as_ref()) {
+        let is_forgotten = event.previous.is_none() && revision <= compacted;
+        if is_forgotten || before.admits(event.previous.as_ref()) {
             continue;
         }
         findings.add(Rule::WatchPrevious, || {
