@@ -13,6 +13,7 @@ mod drift;
 mod duration;
 pub mod election;
 mod events;
+mod former;
 mod gate;
 pub mod guard;
 pub mod hashes;

@@ -14,6 +14,7 @@ mod divergence;
 mod election;
 mod ephemeral;
 mod evictions;
+mod former;
 mod forms_exactly_once;
 mod incarnations;
 mod nodes;
