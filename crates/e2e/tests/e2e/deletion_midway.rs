@@ -151,13 +151,14 @@ async fn leaves_only(cluster: &Cluster, point: Point, kept: &BTreeMap<String, Va
 }
 
 /// The journey is cut short at one write after the other, until it ends before, whatever is counted as a write.
-async fn at_every_write(bed: &Bed, journey: Journey) {
+async fn at_every_write(bed: &Bed, journey: Journey) -> usize {
     let (mut write, mut missed) = (1, 0);
     while missed < 3 {
         missed = if ends_early(bed, journey, Point::at(journey, write)).await { 0 } else { missed + 1 };
         write += 1;
     }
     assert!(write > 4, "{journey:?} takes writes");
+    write - 4
 }
 
 /// As many as `QUORATE_E2E_DEATHS` says for each journey, at writes that most of them come to; or all.
@@ -167,13 +168,19 @@ async fn on_every_way(bed: &Bed) {
         match sample {
             None => at_every_write(bed, journey).await,
             Some(count) => {
+                let mut came_there = 0;
                 for turn in 0..count {
-                    ends_early(bed, journey, Point::at(journey, 2 + number % 7 + 5 * turn)).await;
+                    let point = Point::at(journey, 2 + number % 7 + 5 * turn);
+                    came_there += usize::from(ends_early(bed, journey, point).await);
                 }
+                came_there
             }
         }
     });
-    stream::iter(ways.map(FutureExt::boxed_local)).buffer_unordered(AT_A_TIME).collect::<Vec<_>>().await;
+    let ways = stream::iter(ways.map(FutureExt::boxed_local)).buffer_unordered(AT_A_TIME).collect::<Vec<_>>().await;
+    // The shortest end before the later ones of these writes.
+    let cut_short = ways.iter().filter(|deleted| **deleted > 0).count();
+    assert!(cut_short * 4 >= ways.len() * 3, "only {cut_short} of {} journeys were cut short", ways.len());
 }
 
 #[test]

@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::scaling::ids;
 
 #[test]
-#[ignore = "takes minutes: make campaign"]
 fn disks_that_are_slow_to_sync_on_all_members_or_on_the_leader_cost_no_write_and_no_member() {
     beside_others(async |bed| {
         let cluster = Cluster::create(&bed, "slow-disks", json!({ "replicas": 3 })).await;

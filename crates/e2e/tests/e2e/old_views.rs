@@ -134,9 +134,7 @@ async fn living_view(bed: &Bed) {
     is_untouched_and_goes_on(&gate, &cluster, keys, &["etcdclusters"], from).await;
 }
 
-/// All that it heard of is old, and it was about to delete the volumes.
 #[test]
-#[ignore = "takes minutes: make campaign"]
 fn an_operator_that_was_deleting_a_cluster_leaves_the_next_one_of_that_name_and_its_volumes_alone() {
     alone(async |bed| without_installed_operator(bed, deleting_view).await);
 }
