@@ -4,11 +4,15 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Cluster, eventually, faults};
+
+const FOR_LETTING_GO: Duration = Duration::from_secs(3);
 
 /// What a sync comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +62,18 @@ impl BadDisk {
 }
 
 impl Drop for BadDisk {
-    /// Asked to end, it lets go of etcd, which a kill might leave stopped.
+    /// Asked to end, it lets go of etcd first. If that dies at the same moment, it may wait for it for ever.
     fn drop(&mut self) {
         if let Some(strace) = i32::try_from(self.strace.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(strace, Signal::TERM);
         }
-        let _ = self.strace.wait();
+        let deadline = Instant::now() + FOR_LETTING_GO;
+        while self.strace.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if Instant::now() > deadline {
+                let _ = self.strace.kill();
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
         let _ = fs::remove_file(&self.log);
     }
 }

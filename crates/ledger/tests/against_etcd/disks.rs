@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use quorate_ledger::{Ledger, Load};
 
@@ -12,6 +13,7 @@ use crate::{eventually, on_each_version, writes_go_on};
 const SLOW: &str = "delay_enter=150000";
 const VERY_SLOW: &str = "delay_enter=1000000";
 const FAILS: &str = "error=EIO";
+const FOR_LETTING_GO: Duration = Duration::from_secs(3);
 
 /// What happens to every sync of a server's data, until it is mended.
 struct Fault {
@@ -48,10 +50,16 @@ impl Fault {
 }
 
 impl Drop for Fault {
-    /// Killed outright, it would leave a server that it has stopped.
+    /// Asked to end, it lets go of the server first. If that dies at the same moment, it may wait for it for ever.
     fn drop(&mut self) {
         let _ = Command::new("kill").arg("-TERM").arg(self.strace.id().to_string()).stderr(Stdio::null()).status();
-        let _ = self.strace.wait();
+        let deadline = Instant::now() + FOR_LETTING_GO;
+        while self.strace.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if Instant::now() > deadline {
+                let _ = self.strace.kill();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
