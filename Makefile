@@ -65,7 +65,7 @@ PROGRAMS := $(CARGO) build --release --quiet -p quorate-testbed -p quorate-opera
 DOWNLOAD_IN_BACKGROUND := for component in kube coredns etcd-3.6; do (cd crates/testbed/components/$$component && go mod download) > /dev/null 2>&1 & done
 
 .PHONY: test
-test: require-linux require-root lint ## Everything: lint, unit tests, tests against real etcd and on real beds
+test: require-linux require-root require-strace lint ## Everything: lint, unit tests, tests against real etcd and on real beds
 	@scripts/timed "building the programs" $(CARGO) build --release --workspace $(FEATURES) --quiet
 	@scripts/timed "building the tests" $(TESTS) --no-run --quiet
 	@scripts/timed "building the other tests" $(TESTS) --test agent --test e2e --no-run --quiet
@@ -77,7 +77,7 @@ test: require-linux require-root lint ## Everything: lint, unit tests, tests aga
 	@echo "all tests passed"
 
 .PHONY: e2e
-e2e: require-linux require-root ## Only the end-to-end tests, on new beds
+e2e: require-linux require-root require-strace ## Only the end-to-end tests, on new beds
 	@$(CARGO) build --release --workspace $(FEATURES) --quiet
 	@trap 'for bed in e2e e2e-alone e2e-ipv6; do $(AS_ROOT) $(TESTBED) --name $$bed down; done' EXIT; \
 	  scripts/timed "end-to-end tests" $(AS_ROOT) env QUORATE_E2E_DEATHS=$${QUORATE_E2E_DEATHS:-1} $(TESTS) $(E2E) $(WITH)
@@ -135,6 +135,13 @@ require-linux:
 .PHONY: require-root
 require-root:
 	@test "$$(id -u)" = 0 || command -v sudo > /dev/null || { echo "a bed makes namespaces and mounts, which takes root, and there is no sudo; without root make lint and make test-unit still work" >&2; exit 1; }
+
+# Tests that slow disks down or let them fail. Installed as the testbed installs what beds need.
+.PHONY: require-strace
+require-strace:
+	@command -v strace > /dev/null || $(AS_ROOT) apt-get install -y -qq --no-install-recommends strace \
+	  || { $(AS_ROOT) apt-get update -qq && $(AS_ROOT) apt-get install -y -qq --no-install-recommends strace; } \
+	  || { echo "strace is not installed: install it, then run make again" >&2; exit 1; }
 
 .PHONY: require-go
 require-go:

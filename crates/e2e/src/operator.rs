@@ -4,6 +4,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     os::unix::process::ExitStatusExt,
     panic::{AssertUnwindSafe, resume_unwind},
+    path::Path,
     process::Stdio,
 };
 
@@ -16,7 +17,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::{Bed, bed, eventually};
+use crate::{Bed, Gate, bed, eventually};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/quorate-system/deployments/quorate-operator";
 const WRITES: &str = "quorate_operator_writes_total{";
@@ -31,6 +32,15 @@ pub struct OwnOperator {
 impl OwnOperator {
     /// It dies at the given write: `3:before`, `3:after`.
     pub fn start(namespace: &str, die_at: Option<&str>) -> Self {
+        Self::start_with(namespace, die_at, &bed::testbed().inner_kubeconfig("admin"))
+    }
+
+    /// All that it asks of the API server goes through a gate.
+    pub fn start_behind(gate: &Gate, namespace: &str) -> Self {
+        Self::start_with(namespace, None, gate.kubeconfig())
+    }
+
+    fn start_with(namespace: &str, die_at: Option<&str>, kubeconfig: &Path) -> Self {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
@@ -38,7 +48,7 @@ impl OwnOperator {
         command
             .args(["--namespaces", namespace, "--http-port", &port.to_string(), "--log", "error"])
             .args(["--service-account", "quorate-system/quorate-operator"])
-            .env("KUBECONFIG", bed::testbed().inner_kubeconfig("admin"))
+            .env("KUBECONFIG", kubeconfig)
             .env_remove("QUORATE_CRASH_AT")
             .envs(die_at.map(|point| ("QUORATE_CRASH_AT", point)))
             .stdin(Stdio::null())

@@ -16,7 +16,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use quorate_api::{
     EtcdMember,
-    member::{EtcdMemberSpec, EtcdMemberStatus, Ticket},
+    member::{DataState, EtcdMemberSpec, EtcdMemberStatus, Ticket},
     names::annotations,
 };
 use quorate_core::lease::Heartbeat;
@@ -126,6 +126,13 @@ impl Api {
     /// As if nothing had ever been reported.
     pub(crate) fn forget_report(&self) {
         self.shared.objects.lock().unwrap().member["status"] = Value::Null;
+    }
+
+    /// As if the last look at the volume had found nothing wrong.
+    pub(crate) fn forget_findings(&self) {
+        let data = &mut self.shared.objects.lock().unwrap().member["status"]["data"];
+        data["state"] = serde_json::to_value(DataState::Valid).unwrap();
+        data["reason"] = Value::Null;
     }
 
     /// The Lease says that its holder has got this far.

@@ -5,6 +5,9 @@
 mod api;
 mod authentication;
 mod certificates;
+mod damage;
+#[path = "../../../etcd/tests/damages/mod.rs"]
+mod damages;
 mod discarding;
 mod fences;
 mod full_disk;

@@ -1,7 +1,7 @@
-//! A small file system of its own in the place of a volume, for as long as the test lasts.
+//! A small file system of its own in the place of a volume, for as long as the test lasts; and copies of volumes.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -30,4 +30,17 @@ impl Drop for Mount {
 fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }

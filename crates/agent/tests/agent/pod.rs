@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
@@ -16,7 +16,10 @@ use quorate_api::{
     settings::MemberSettings,
 };
 
-use crate::{api::Api, mount::Mount};
+use crate::{
+    api::Api,
+    mount::{Mount, copy_dir},
+};
 
 /// Together with the peer domain it makes an address that needs no DNS: `127.0.0.1`.
 pub(crate) const MEMBER: &str = "127";
@@ -191,9 +194,13 @@ impl Pod {
 
     /// What the kubelet does with a container that has ended. Its exit code, if it had.
     pub(crate) fn restart_ended_launcher(&mut self) -> Option<i32> {
-        let ended = self.launcher.as_mut()?.try_wait().unwrap()?;
+        let ended = self.ended_launcher()?;
         self.start_launcher();
         ended.code()
+    }
+
+    pub(crate) fn ended_launcher(&mut self) -> Option<ExitStatus> {
+        self.launcher.as_mut()?.try_wait().unwrap()
     }
 
     pub(crate) fn kill_agent(&mut self) {
@@ -383,17 +390,4 @@ impl Drop for Pod {
 
 fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
-}
-
-pub(crate) fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_dir(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }

@@ -10,8 +10,9 @@ use quorate_etcd::membership::{InitialCluster, hex_id};
 use serde_json::Value;
 
 use crate::{
+    mount::copy_dir,
     neighbour::{Neighbour, is_learning},
-    pod::{MEMBER, Pod, binary, copy_dir, eventually},
+    pod::{MEMBER, Pod, binary, eventually},
     replacing::{put_aside, volume_identity},
 };
 

@@ -3,108 +3,19 @@
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
-use quorate_api::{
-    conditions::ConditionType,
-    status::{ClusterPhase, EtcdClusterStatus},
-};
+use quorate_api::storage::RetentionPolicy;
 use quorate_e2e::{
     Bed, Cluster, Keys, alone, alone_for,
     cluster::Kind,
-    eventually, faults,
+    eventually,
     operator::{OwnOperator, without_installed_operator},
-    picture::picture,
 };
 use serde_json::{Value, json};
 
-use crate::scaling::scale;
+use crate::journeys::Journey;
 
 /// How many clusters are on their way at a time.
 const AT_A_TIME: usize = 4;
-
-/// Where a cluster goes while its operators die.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Journey {
-    Form,
-    Scale { from: i32, to: i32 },
-    Replace,
-    Recover,
-    Hibernate,
-    Delete,
-}
-
-impl Journey {
-    fn name(self) -> String {
-        match self {
-            Journey::Scale { from, to } => format!("scale-{from}-{to}"),
-            other => format!("{other:?}").to_lowercase(),
-        }
-    }
-
-    fn members_at_first(self) -> i32 {
-        match self {
-            Journey::Scale { from, .. } => from,
-            Journey::Replace | Journey::Recover | Journey::Hibernate => 3,
-            Journey::Form | Journey::Delete => 1,
-        }
-    }
-
-    fn members_at_last(self) -> i32 {
-        match self {
-            Journey::Scale { to, .. } => to,
-            other => other.members_at_first(),
-        }
-    }
-
-    fn spec(self) -> Value {
-        // With its volumes, or there would be nothing left for the operator to do.
-        let retention = if self == Journey::Delete { "Delete" } else { "Retain" };
-        let storage = json!({ "retention": { "onDelete": retention } });
-        json!({ "replicas": self.members_at_first(), "spread": "None", "storage": storage })
-    }
-
-    /// Sets out. The rest of the way is for operators to go.
-    async fn set_out(self, cluster: &Cluster) {
-        match self {
-            Journey::Form => cluster.apply(self.spec()).await,
-            Journey::Scale { to, .. } => scale(cluster, to).await,
-            Journey::Replace => faults::wipe(cluster, 1).await,
-            Journey::Recover => drop(tokio::join!(faults::wipe(cluster, 0), faults::wipe(cluster, 2))),
-            Journey::Hibernate => {
-                scale(cluster, 0).await;
-                eventually("it sleeps", async || {
-                    let pods = cluster.kubernetes.find(&cluster.all(Kind::Pod)).await?["items"].as_array()?.len();
-                    (pods == 0 && cluster.status().await.phase == Some(ClusterPhase::Hibernated)).then_some(())
-                })
-                .await;
-                scale(cluster, 3).await;
-            }
-            Journey::Delete => cluster.kubernetes.delete(&cluster.own_path()).await,
-        }
-    }
-
-    /// What there is when nothing is on its way any more. `before` is the status from before it set out.
-    async fn end(self, cluster: &Cluster, before: &EtcdClusterStatus) -> Option<Value> {
-        let seen = picture(cluster).await?;
-        if self == Journey::Delete {
-            let left = seen["objects"].as_object()?.values().filter_map(Value::as_array);
-            return left.into_iter().all(Vec::is_empty).then_some(seen);
-        }
-        let status = cluster.status().await;
-        let size = self.members_at_last();
-        let is_whole = status.cluster_size == Some(size) && status.ready_replicas == size;
-        let id = |status: &EtcdClusterStatus| status.members.get(1).and_then(|member| member.id.clone());
-        let is_there = match self {
-            Journey::Recover => status.data_loss.is_some(),
-            Journey::Replace => id(&status) != id(before),
-            _ => true,
-        };
-        let is_settled = cluster.is(ConditionType::Progressing, "False").await;
-        let pods = cluster.kubernetes.find(&cluster.all(Kind::Pod)).await?["items"].as_array()?.len();
-        let has_arrived = is_whole && is_there && is_settled && i32::try_from(pods) == Ok(size);
-        // What was seen before all that may be older.
-        (has_arrived && picture(cluster).await? == seen).then_some(seen)
-    }
-}
 
 /// How it went.
 struct Arrival {
@@ -119,19 +30,14 @@ async fn travel(bed: &Bed, journey: Journey, point: Option<&str>, expected: Opti
     let namespace = format!("{}-{}", journey.name(), point.unwrap_or("undisturbed").replace(':', "-"));
     bed.kubernetes.empty_namespace(&namespace).await;
     let cluster = Cluster::named(bed, &namespace, "db");
-    let mut keys = Keys::default();
-    if journey != Journey::Form {
-        cluster.apply(journey.spec()).await;
-        let _first = OwnOperator::start(&namespace, None);
-        cluster.is_whole().await;
-        cluster.becomes(ConditionType::Progressing, "False").await;
-        keys.write(&cluster, 3).await;
-    }
+    // Deleted with its volumes, or there would be nothing left for the operator to do.
+    let on_delete = if journey == Journey::Delete { RetentionPolicy::Delete } else { RetentionPolicy::Retain };
+    let mut keys = journey.prepare(&cluster, on_delete).await;
     let before = cluster.status().await;
 
     let mut operator = OwnOperator::start(&namespace, point);
     let way = async {
-        journey.set_out(&cluster).await;
+        journey.set_out(&cluster, on_delete).await;
         eventually(&format!("{namespace} has arrived"), async || {
             let end = journey.end(&cluster, &before).await.ok_or_else(String::new)?;
             match expected {
@@ -173,20 +79,9 @@ fn points(writes: usize) -> Vec<String> {
 }
 
 async fn every_way(bed: &Bed) {
-    let journeys = [
-        Journey::Form,
-        Journey::Scale { from: 1, to: 3 },
-        Journey::Scale { from: 3, to: 5 },
-        Journey::Scale { from: 5, to: 3 },
-        Journey::Scale { from: 3, to: 1 },
-        Journey::Replace,
-        Journey::Recover,
-        Journey::Hibernate,
-        Journey::Delete,
-    ];
     // Boxed: nine of them beside each other would not fit on the stack.
     let undisturbed =
-        journeys.into_iter().map(|journey| async move { (journey, travel(bed, journey, None, None).await) });
+        Journey::ALL.into_iter().map(|journey| async move { (journey, travel(bed, journey, None, None).await) });
     let undisturbed =
         stream::iter(undisturbed.map(FutureExt::boxed_local)).buffered(AT_A_TIME).collect::<Vec<_>>().await;
     let deaths = undisturbed.iter().flat_map(|(journey, reference)| {

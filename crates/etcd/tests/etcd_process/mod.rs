@@ -91,8 +91,13 @@ impl Server {
 
     /// The server's log if it ended instead.
     pub(crate) fn try_start(&self) -> Result<Running, String> {
+        self.try_start_within(Duration::from_mins(1))
+    }
+
+    /// The same if it has neither ended nor begun to serve by then.
+    pub(crate) fn try_start_within(&self, patience: Duration) -> Result<Running, String> {
         let mut running = Running { server: self.clone(), child: self.spawn() };
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + patience;
         loop {
             let log = fs::read_to_string(self.log_path()).unwrap_or_default();
             if log.contains("ready to serve client requests") {
@@ -122,6 +127,14 @@ impl Running {
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.server.log_path()).unwrap_or_default()
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     /// Makes the server fall silent without closing anything.

@@ -4,11 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
 mod anomalies;
+mod damaged;
+#[path = "../../../etcd/tests/damages/mod.rs"]
+mod damages;
+mod disks;
 #[path = "../../../etcd/tests/etcd_process/mod.rs"]
 mod etcd_process;
 mod healthy;
 mod members;
 mod restored;
+mod wiped;
 
 use std::time::{Duration, Instant};
 
@@ -28,11 +33,17 @@ fn on_each_version<F: Future<Output = ()>>(test: impl Fn(&'static str) -> F + Sy
     });
 }
 
-/// Waits until so many more writes were acknowledged.
-fn writes_go_on(ledger: &Ledger, more: usize) {
-    let (enough, deadline) = (ledger.acknowledged() + more, Instant::now() + Duration::from_mins(2));
-    while ledger.acknowledged() < enough {
-        assert!(Instant::now() < deadline, "{} of {enough} writes were acknowledged", ledger.acknowledged());
+/// Waits for a condition; the time is only that after which nobody believes in it any more.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(2);
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never happened that {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Waits until so many more writes were acknowledged.
+fn writes_go_on(ledger: &Ledger, more: usize) {
+    let enough = ledger.acknowledged() + more;
+    eventually(&format!("{enough} writes were acknowledged"), || ledger.acknowledged() >= enough);
 }

@@ -60,6 +60,15 @@ impl Members {
         self.running[n].as_ref().unwrap().freeze();
     }
 
+    pub(crate) fn process(&self, n: usize) -> u32 {
+        self.running[n].as_ref().unwrap().process()
+    }
+
+    /// By itself.
+    pub(crate) fn has_ended(&mut self, n: usize) -> bool {
+        self.running[n].as_mut().unwrap().has_ended()
+    }
+
     pub(crate) fn kill(&mut self, n: usize) {
         self.running[n].take().unwrap().kill();
     }
