@@ -71,7 +71,7 @@ test: require-linux require-root require-strace lint ## Everything: lint, unit t
 	@scripts/timed "building the other tests" $(TESTS) --test agent --test e2e --no-run --quiet
 	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(TESTBED) build
 	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
-	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS)
+	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" QUORATE_SIM_CASES=$${QUORATE_SIM_CASES:-4000} $(TESTS)
 	@scripts/timed "tests of the agent" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS) $(AGENT)
 	@$(MAKE) --no-print-directory e2e
 	@echo "all tests passed"
