@@ -115,11 +115,11 @@ impl Answer {
         let cause = |kind, text: &str| Cause::new(kind, format!("{text} ({said})"));
         match self.status {
             _ if asked == Asked::Deleting && self.locked() => cause(ErrorKind::Locked, "the object is locked"),
-            // A second wording of "not there" that is about the bucket, which no waiting brings.
-            404 if matches!(code, "NoSuchBucket" | "ContainerNotFound") => {
-                cause(ErrorKind::Misconfigured, "there is no such bucket")
+            // Only what is said of an object may be taken for its absence: a bucket or a user may be missing as well.
+            404 | 410 if matches!(code, "" | "NoSuchKey" | "NoSuchUpload" | "NoSuchVersion" | "BlobNotFound") => {
+                Cause::new(ErrorKind::NotFound, "there is no such object")
             }
-            404 | 410 => Cause::new(ErrorKind::NotFound, "there is no such object"),
+            404 | 410 => cause(ErrorKind::Misconfigured, "the store does not know the bucket, or who asks"),
             304 | 412 => exists(),
             409 if asked == Asked::Creating => exists(),
             401 | 403 if code == "RequestTimeTooSkewed" => {
@@ -208,6 +208,7 @@ mod tests {
             (404, "<Code>NoSuchKey</Code>", Reading, NotFound),
             (404, "<Code>NoSuchBucket</Code>", Reading, Misconfigured),
             (404, "<Code>ContainerNotFound</Code>", Reading, Misconfigured),
+            (404, "<Code>XAdminUserNotFound</Code>", Deleting, Misconfigured),
             (412, "", Creating, AlreadyExists),
             (409, "<Code>BlobAlreadyExists</Code>", Creating, AlreadyExists),
             (409, "<Code>BlobImmutableDueToPolicy</Code>", Deleting, Locked),
