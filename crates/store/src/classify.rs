@@ -35,9 +35,10 @@ const STATUS: &str = "Server returned non-2xx status code: ";
 const ERROR_WITH_SUCCESS: &str = "Server returned error response: ";
 const REDIRECT_TO_NOWHERE: &str = "Received redirect without LOCATION";
 /// How a failed deletion in a batch of Azure's ends: `... (code: 409)`.
-const BATCH_CODE: &str = "code: ";
+const BATCH_CODE: &str = "(code: ";
 
 pub(crate) fn classify(error: &object_store::Error, asked: Asked) -> Cause {
+    use object_store::Error as E;
     if let Some(answer) = answer(error) {
         return answer.meaning(asked);
     }
@@ -47,7 +48,6 @@ pub(crate) fn classify(error: &object_store::Error, asked: Asked) -> Cause {
     if let Some(cause) = chain(error).find_map(|error| error.downcast_ref::<io::Error>()) {
         return file(cause);
     }
-    use object_store::Error as E;
     match error {
         E::NotFound { .. } => Cause::new(ErrorKind::NotFound, "there is no such object"),
         E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => exists(),
@@ -82,23 +82,23 @@ struct Answer {
 }
 
 fn answer(error: &(dyn StdError + 'static)) -> Option<Answer> {
-    chain(error).find_map(|error| {
-        let text = error.to_string();
-        if let Some(rest) = text.strip_prefix(STATUS) {
-            let status = rest.get(..3)?.parse().ok()?;
-            return Some(Answer::new(status, rest));
-        }
-        if let Some(body) = text.strip_prefix(ERROR_WITH_SUCCESS) {
-            // S3 may find out that it failed after it has said 200.
-            return Some(Answer::new(500, body));
-        }
-        if text.starts_with(REDIRECT_TO_NOWHERE) {
-            return Some(Answer::new(301, ""));
-        }
-        let (_, code) = text.split_once(BATCH_CODE)?;
-        let digits: String = code.chars().take_while(char::is_ascii_digit).collect();
-        Some(Answer::new(digits.parse().ok().filter(|status| (300..600).contains(status))?, ""))
-    })
+    chain(error).find_map(|error| answer_in(&error.to_string()))
+}
+
+fn answer_in(text: &str) -> Option<Answer> {
+    if let Some(rest) = text.strip_prefix(STATUS) {
+        let status = rest.get(..3)?.parse().ok()?;
+        return Some(Answer::new(status, rest));
+    }
+    if let Some(body) = text.strip_prefix(ERROR_WITH_SUCCESS) {
+        // S3 may find out that it failed after it has said 200.
+        return Some(Answer::new(500, body));
+    }
+    if text.starts_with(REDIRECT_TO_NOWHERE) {
+        return Some(Answer::new(301, ""));
+    }
+    let (_, code) = text.strip_suffix(')')?.rsplit_once(BATCH_CODE)?;
+    Some(Answer::new(code.parse().ok().filter(|status| (300..600).contains(status))?, ""))
 }
 
 impl Answer {
@@ -231,6 +231,21 @@ mod tests {
         for (status, body, asked, kind) in cases {
             assert_eq!(answered(status, body, asked).kind, kind, "{status} {body} {asked:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_found_in_each_wording() {
+        let status = |text: &str| answer_in(text).map(|answer| answer.status);
+        assert_eq!(status("Server returned non-2xx status code: 403 Forbidden: <Code>X</Code>"), Some(403));
+        assert_eq!(status("Server returned error response: <Code>InternalError</Code>"), Some(500));
+        assert_eq!(status("Received redirect without LOCATION, this normally indicates"), Some(301));
+        assert_eq!(status("Bulk delete request failed for key a: Conflict (code: 409)"), Some(409));
+        // What wraps an answer repeats its text, and knows less.
+        assert_eq!(
+            status("Error performing PUT http://x - Server returned non-2xx status code: 403 Forbidden: "),
+            None
+        );
+        assert_eq!(status("something else (code: E42)"), None);
     }
 
     #[test]

@@ -125,7 +125,8 @@ impl Store {
 fn judge(second: object_store::Result<()>) -> Result<Conditional, object_store::Error> {
     let Err(error) = second else { return Ok(Conditional::Ignored) };
     match classify(&error, Asked::Creating).kind {
-        ErrorKind::AlreadyExists => Ok(Conditional::Honoured),
+        // Who could create the name a moment ago and now may not is kept from it by what is there, as by a lock.
+        ErrorKind::AlreadyExists | ErrorKind::Denied => Ok(Conditional::Honoured),
         ErrorKind::Misconfigured => Ok(Conditional::Unsupported),
         _ => Err(error),
     }

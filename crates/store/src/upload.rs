@@ -135,7 +135,7 @@ impl Upload {
         Ok(())
     }
 
-    async fn begin(&self) -> Result<Begun> {
+    async fn begin(&mut self) -> Result<Begun> {
         let options = PutMultipartOptions { attributes: self.mark.attributes(&self.client), ..Default::default() };
         let path = self.store.path(&self.stage());
         let upload = self.client.objects.put_multipart_opts(&path, options).await;

@@ -1,5 +1,7 @@
 //! What callers are told when a store misbehaves: a kind to act on, in bounded time, and never a secret.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 mod conformance;
 mod servers;
 
@@ -132,7 +134,7 @@ async fn no_secret_is_ever_printed() {
     let echo =
         format!("<Error><Code>Canary {SECRET}</Code><StringToSign>{KEY_ID} {SECRET} sig=canary</StringToSign></Error>");
     let mut printed = Vec::new();
-    for status in [400, 401, 403, 404, 409, 412, 500, 503] {
+    for status in [400, 401, 403, 409, 412, 500, 503] {
         let (server, store) = broken(&[answer(status, "", &echo)]).await;
         printed.extend(every_failure(&store).await.iter().map(|error| format!("{error} {error:?}")));
         printed.push(format!("{store} {store:?} {:?}", s3(server.url(), "p")));

@@ -1,5 +1,7 @@
 //! The claims against a directory, a fake of Google Cloud Storage, and S3 look-alikes good and poor.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 mod conformance;
 mod servers;
 

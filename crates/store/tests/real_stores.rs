@@ -1,14 +1,18 @@
 //! The claims against real servers that check signatures.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
 mod conformance;
 mod servers;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
 use conformance::{Subject, name};
 use quorate_store::Conditional::Honoured;
 use quorate_store::{ErrorKind, Prefix, Provider, Settings, Store};
 use servers::real::{ACCOUNT, ACCOUNT_KEY, Process};
 use servers::{KEY_ID, SECRET, credentials, impatient, real, s3, s3_credentials};
+use sha2::{Digest, Sha256};
 
 fn azure(server: &Process, key: &str, prefix: &str) -> Settings {
     Settings {
@@ -72,11 +76,14 @@ async fn an_object_under_retention_is_locked() {
     real::as_owner(&server, put.clone(), "/retained", &[("x-amz-bucket-object-lock-enabled", "true")], "").await;
     let rule = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention>\
                 <Mode>COMPLIANCE</Mode><Days>1</Days></DefaultRetention></Rule></ObjectLockConfiguration>";
-    real::as_owner(&server, put, "/retained?object-lock=", &[], rule).await;
+    let digest = BASE64_STANDARD.encode(Sha256::digest(rule));
+    real::as_owner(&server, put, "/retained?object-lock=", &[("x-amz-checksum-sha256", &digest)], rule).await;
     let store = Store::open(Settings { bucket: "retained".to_owned(), ..s3(server.url.clone(), "p") }).unwrap();
     store.create(&name("a"), Bytes::from_static(b"x")).await.unwrap();
     let error = store.delete(&name("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
+    let error = store.create(&name("a"), Bytes::from_static(b"y")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     assert_eq!(store.read(&name("a"), 10).await.unwrap(), "x");
     // Also with objects that stay, the probe finds out what it is for.
     assert!(store.probe().await.unwrap().are_safe());

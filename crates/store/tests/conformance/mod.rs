@@ -215,9 +215,9 @@ impl<Open: Fn(&str) -> Store> Subject<Open> {
             let mut upload = store.upload(&name("a")).await.unwrap();
             upload.write(content(2 * PART + 1, 4)).await.unwrap();
             if dropped {
-                drop(upload)
+                drop(upload);
             } else {
-                upload.abort().await
+                upload.abort().await;
             }
             assert_eq!(names(&store).await, Vec::<String>::new());
         }
@@ -228,7 +228,7 @@ impl<Open: Fn(&str) -> Store> Subject<Open> {
         let store = self.opened("credentials").await;
         let bytes = content(2 * PART + 1, 6);
         let mut upload = store.upload(&name("a")).await.unwrap();
-        upload.write(bytes.slice(..PART + 1)).await.unwrap();
+        upload.write(bytes.slice(..=PART)).await.unwrap();
         store.replace_credentials(self.credentials.clone()).unwrap();
         store.create(&name("b"), Bytes::from_static(b"x")).await.unwrap();
         upload.write(bytes.slice(PART + 1..)).await.unwrap();

@@ -63,7 +63,7 @@ impl Process {
 /// An S3 that checks signatures, with a bucket `backups`.
 pub(crate) fn s3(tls: Option<(&str, &str)>) -> Process {
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let process = Process::start(scheme, |port, data| {
+    Process::start(scheme, |port, data| {
         std::fs::create_dir_all(data.join("buckets/backups")).unwrap();
         std::fs::create_dir(data.join("metadata")).unwrap();
         let mut command = Command::new(server("s3/versitygw"));
@@ -81,8 +81,7 @@ pub(crate) fn s3(tls: Option<(&str, &str)>) -> Process {
         // In a directory rather than in extended attributes, which not every file system has.
         command.arg("posix").arg("--sidecar").arg(data.join("metadata")).arg(data.join("buckets"));
         command
-    });
-    process
+    })
 }
 
 /// A request of a bucket's owner, who is not what is tested here.

@@ -85,7 +85,8 @@ async fn answer(State(store): State<XmlStore>, request: Request) -> Response<Bod
     let Ok(body) = to_bytes(body, 64 << 20).await else { return error(StatusCode::BAD_REQUEST, "IncompleteBody", "") };
     let query: BTreeMap<String, String> =
         url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-    let path = parts.uri.path().trim_start_matches('/');
+    let path = decoded(parts.uri.path());
+    let path = path.trim_start_matches('/');
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
     if bucket != "backups" {
         return error(StatusCode::NOT_FOUND, "NoSuchBucket", "");
@@ -99,6 +100,11 @@ async fn answer(State(store): State<XmlStore>, request: Request) -> Response<Bod
         return error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "");
     }
     answer
+}
+
+/// Google's keys arrive with every sign encoded.
+fn decoded(text: &str) -> String {
+    url::form_urlencoded::parse(text.as_bytes()).map(|(key, _)| key.into_owned()).next().unwrap_or_default()
 }
 
 fn error(status: StatusCode, code: &str, details: &str) -> Response<Body> {
@@ -189,8 +195,9 @@ impl Held {
         let generation = self.number();
         let object = match headers.get("x-goog-copy-source") {
             Some(source) => {
-                let source = source.to_str().unwrap().trim_start_matches('/').trim_start_matches("backups/").to_owned();
-                let Some(found) = self.objects.get(&source) else {
+                let source = decoded(source.to_str().unwrap());
+                let source = source.trim_start_matches('/').trim_start_matches("backups/");
+                let Some(found) = self.objects.get(source) else {
                     return error(StatusCode::NOT_FOUND, "NoSuchKey", "");
                 };
                 Object { generation, ..found.clone() }
