@@ -52,7 +52,7 @@ etcdctl: ## etcdctl on the sample cluster: make etcdctl ARGS='member list'
 	  --cacert /etc/quorate/tls/server/ca.crt --cert /etc/quorate/tls/server/tls.crt --key /etc/quorate/tls/server/tls.key $(ARGS)
 
 # One set of features for all builds, so that one build serves them all.
-FEATURES := --features quorate-agent/real-etcd,quorate-cli/real-etcd,quorate-e2e/bed,quorate-etcd/client,quorate-etcd/real-etcd,quorate-ledger/real-etcd,quorate-operator/real-etcd,quorate-testbed/bed
+FEATURES := --features quorate-agent/real-etcd,quorate-cli/real-etcd,quorate-e2e/bed,quorate-etcd/client,quorate-etcd/real-etcd,quorate-ledger/real-etcd,quorate-operator/real-etcd,quorate-store/real-stores,quorate-testbed/bed
 TESTS := $(CARGO) test --release --workspace $(FEATURES)
 # More threads than cores, for tests that wait.
 AGENT := --test agent -- --test-threads 8
@@ -65,13 +65,15 @@ PROGRAMS := $(CARGO) build --release --quiet -p quorate-testbed -p quorate-opera
 DOWNLOAD_IN_BACKGROUND := for component in kube coredns etcd-3.6; do (cd crates/testbed/components/$$component && go mod download) > /dev/null 2>&1 & done
 
 .PHONY: test
-test: require-linux require-root require-strace lint ## Everything: lint, unit tests, tests against real etcd and on real beds
+test: require-linux require-root require-strace require-node lint ## Everything: lint, unit tests, tests against real etcd and on real beds
 	@scripts/timed "building the programs" $(CARGO) build --release --workspace $(FEATURES) --quiet
 	@scripts/timed "building the tests" $(TESTS) --no-run --quiet
 	@scripts/timed "building the other tests" $(TESTS) --test agent --test e2e --no-run --quiet
-	@scripts/timed "building Kubernetes, CoreDNS and etcd" $(TESTBED) build
+	@scripts/timed "building Kubernetes, CoreDNS, etcd and an S3" $(TESTBED) build
+	@scripts/timed "installing Azurite" $(TESTBED) store-servers
 	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
-	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" QUORATE_SIM_CASES=$${QUORATE_SIM_CASES:-4000} $(TESTS)
+	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" QUORATE_STORE_SERVERS="$$($(TESTBED) store-servers)" \
+	  QUORATE_SIM_CASES=$${QUORATE_SIM_CASES:-4000} $(TESTS)
 	@scripts/timed "tests of the agent" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS) $(AGENT)
 	@$(MAKE) --no-print-directory e2e
 	@echo "all tests passed"
@@ -137,11 +139,17 @@ require-root:
 	@test "$$(id -u)" = 0 || command -v sudo > /dev/null || { echo "a bed makes namespaces and mounts, which takes root, and there is no sudo; without root make lint and make test-unit still work" >&2; exit 1; }
 
 # Tests that slow disks down or let them fail. Installed as the testbed installs what beds need.
+# What only tests need, from the machine's own packages.
+INSTALL := $(AS_ROOT) apt-get install -y -qq --no-install-recommends
 .PHONY: require-strace
 require-strace:
-	@command -v strace > /dev/null || $(AS_ROOT) apt-get install -y -qq --no-install-recommends strace \
-	  || { $(AS_ROOT) apt-get update -qq && $(AS_ROOT) apt-get install -y -qq --no-install-recommends strace; } \
+	@command -v strace > /dev/null || $(INSTALL) strace || { $(AS_ROOT) apt-get update -qq && $(INSTALL) strace; } \
 	  || { echo "strace is not installed: install it, then run make again" >&2; exit 1; }
+
+.PHONY: require-node
+require-node:
+	@command -v npm > /dev/null || $(INSTALL) nodejs npm || { $(AS_ROOT) apt-get update -qq && $(INSTALL) nodejs npm; } \
+	  || { echo "Node.js is not installed, and an emulator of Azure needs it that stores are tested with: install nodejs and npm, then run make again" >&2; exit 1; }
 
 .PHONY: require-go
 require-go:

@@ -104,6 +104,8 @@ pub enum Verb {
     },
     /// Print the directory with etcd, etcdctl and etcdutl of each supported minor release
     EtcdBinaries,
+    /// Print the directory with the stores that tests of backups run against: an S3 server and, from npm, Azurite
+    StoreServers,
     /// First stage of a bed: enter its cgroup, then its namespaces
     #[command(hide = true)]
     EnterBed,

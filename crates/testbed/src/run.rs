@@ -43,6 +43,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Verb::Logs { component, follow } => logs(&bed, component.as_deref(), follow),
         Verb::Build { component } => build_programs(component.as_deref()),
         Verb::EtcdBinaries => etcd_binaries(),
+        Verb::StoreServers => store_servers(),
         Verb::EnterBed => enter_bed(&bed),
         Verb::RunBed => run_bed(bed),
         Verb::RunNode { number } => node::boot(&bed.node(number), &plan_of(&bed)?),
@@ -228,10 +229,22 @@ fn etcd_binaries() -> Result<()> {
     for component in build::ETCD {
         built.push((component.name.trim_start_matches("etcd-"), build::build(&component, &cache)?));
     }
+    print_together(&cache, "etcd-releases", &built)
+}
+
+/// A directory with `s3/versitygw` and `azurite/node_modules`.
+fn store_servers() -> Result<()> {
+    let cache = Cache::open()?;
+    let built = [("s3", build::build(&build::S3, &cache)?), ("azurite", build::azurite(&cache)?)];
+    print_together(&cache, "store-servers", &built)
+}
+
+/// Makes one directory of links to these, and prints it.
+fn print_together(cache: &Cache, name: &str, built: &[(&str, PathBuf)]) -> Result<()> {
     let paths: Vec<_> = built.iter().map(|(_, dir)| dir.as_os_str().as_encoded_bytes()).collect();
-    let all = cache.get("etcd-releases", &paths, |dir| {
-        built.iter().try_for_each(|(minor, programs)| {
-            std::os::unix::fs::symlink(programs, dir.join(minor)).while_(|| format!("linking {}", programs.display()))
+    let all = cache.get(name, &paths, |dir| {
+        built.iter().try_for_each(|(link, target)| {
+            std::os::unix::fs::symlink(target, dir.join(link)).while_(|| format!("linking {}", target.display()))
         })
     })?;
     print(&format!("{}\n", all.display()))

@@ -79,7 +79,16 @@ pub const ETCD: [Component; 3] = [ETCD_3_5, ETCD_3_6, ETCD_3_7];
 /// What a cluster gets that names no release, and what a bed's own API server keeps its objects in.
 pub const DEFAULT_ETCD: Component = ETCD_3_6;
 
-pub const ALL: [Component; 5] = [KUBE, COREDNS, ETCD_3_5, ETCD_3_6, ETCD_3_7];
+/// An S3 server for tests of backups.
+pub const S3: Component = Component {
+    name: "s3",
+    title: "VersityGW v1.8.0",
+    files: module_files!("s3", "go.mod", "go.sum"),
+    programs: &[("github.com/versity/versitygw/cmd/versitygw", "versitygw")],
+    ldflags: "-s -w",
+};
+
+pub const ALL: [Component; 6] = [KUBE, COREDNS, ETCD_3_5, ETCD_3_6, ETCD_3_7, S3];
 
 impl Component {
     /// The release, without the project's name: `v3.6.16`.
