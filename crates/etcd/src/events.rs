@@ -4,6 +4,8 @@
 //! [`Contiguous`] is the gate every consumer reads through: it drops what the base already has and refuses a stream
 //! that cannot be complete.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -30,7 +32,8 @@ pub struct ChangeEvent {
 }
 
 impl ChangeEvent {
-    fn check(&self) -> Result<(), EventError> {
+    /// Refuses what no server can have sent.
+    pub(crate) fn check(&self) -> Result<(), EventError> {
         let invalid = |reason| Err(EventError::Invalid { revision: self.mod_revision, reason });
         if self.mod_revision < 1 {
             return invalid("its revision is below 1");
@@ -99,6 +102,11 @@ pub trait EventStream {
     fn finish(&mut self) -> Result<(), EventError> {
         Ok(())
     }
+
+    /// Seconds to live of the leases that the source knows; complete once the stream has ended or finished.
+    fn leases(&self) -> BTreeMap<i64, i64> {
+        BTreeMap::new()
+    }
 }
 
 impl<S: EventStream + ?Sized> EventStream for &mut S {
@@ -112,6 +120,10 @@ impl<S: EventStream + ?Sized> EventStream for &mut S {
 
     fn finish(&mut self) -> Result<(), EventError> {
         (**self).finish()
+    }
+
+    fn leases(&self) -> BTreeMap<i64, i64> {
+        (**self).leases()
     }
 }
 
@@ -248,6 +260,10 @@ impl<S: EventStream> EventStream for Contiguous<S> {
     fn finish(&mut self) -> Result<(), EventError> {
         self.done = true;
         self.stream.finish()
+    }
+
+    fn leases(&self) -> BTreeMap<i64, i64> {
+        self.stream.leases()
     }
 }
 
