@@ -123,6 +123,7 @@ fn empty_deltas_extend_the_time_and_nothing_else() {
     let names = [full(10, 100), delta(11, 20, 200), delta(21, 20, 260), delta(21, 20, 320), delta(21, 30, 400)];
     let catalogue = catalogue(&names);
     assert_eq!(catalogue.latest_revision(), Some(30));
+    assert_eq!(plan(&catalogue, Target::Latest).1, names[1..], "the next one names them as its parent");
     let before = self::catalogue(&names[..4]);
     assert_eq!(before.latest_revision(), Some(20));
     assert!(before.plan(Target::Time(second(320)), None).is_ok());

@@ -127,7 +127,9 @@ impl Catalogue {
             }
         }
         let mut counts = BTreeMap::<u32, usize>::new();
-        objects.iter().for_each(|object| *counts.entry(object.name.cluster).or_default() += 1);
+        for object in &objects {
+            *counts.entry(object.name.cluster).or_default() += 1;
+        }
         let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(cluster, _)| cluster);
         let cluster = cluster_uid.map(cluster_tag).or(most);
         let is_ours = |object: &Object| {
@@ -140,7 +142,9 @@ impl Catalogue {
         let strangers = strangers.into_iter().map(|object| object.name).collect();
         let mut catalogue = Self { objects, chains: Vec::new(), foreign, strangers };
         let epochs: BTreeSet<u64> = catalogue.objects.iter().map(|object| object.name.epoch).collect();
-        epochs.into_iter().for_each(|epoch| catalogue.connect(epoch));
+        for epoch in epochs {
+            catalogue.connect(epoch);
+        }
         catalogue
     }
 

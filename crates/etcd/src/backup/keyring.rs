@@ -83,7 +83,7 @@ impl Keyring {
             return Ok(None);
         };
         let (sealer, check) = Sealer::derive(key, &salt)?;
-        header.key_id = id.clone();
+        header.key_id.clone_from(id);
         header.key_check = check.to_vec();
         Ok(Some(sealer))
     }

@@ -160,8 +160,11 @@ impl Catalogue {
     fn read(&self, chain: &Chain, cut: Cut, last: i64) -> Option<Plan> {
         let base = self.get(chain.base)?;
         let deltas = chain.deltas.iter().filter_map(|place| self.get(*place)).map(|object| object.name);
-        // The base may hold more than its name says; then its first deltas add nothing.
-        let needed = |name: &ObjectName| name.first <= last && !name.is_empty() && name.last > base.last();
+        // The base may hold more than its name says; then its first deltas add nothing. Empty ones are read too: the next
+        // one names them as its parent.
+        let needed = |name: &ObjectName| {
+            name.first <= last && (name.last > base.last() || name.is_empty() && name.last == base.last())
+        };
         Some(Plan { base: base.name, deltas: deltas.filter(needed).collect(), cut })
     }
 }

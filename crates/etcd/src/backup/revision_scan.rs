@@ -139,9 +139,7 @@ impl RevisionScan {
             }
             PageKind::Leaf if page.count == 0 => {}
             PageKind::Leaf if page.leaf(0).is_ok_and(|element| element.is_bucket) => {
-                if is_root || self.roots.len() < ROOTS {
-                    self.roots.insert(id, roots(&page, size));
-                }
+                self.remember_roots(is_root, &page, size);
             }
             PageKind::Leaf => match (word(4), word(8)) {
                 (Some(place), Some(length @ 17..=18)) => {
@@ -158,6 +156,13 @@ impl RevisionScan {
                 }
             },
             _ => {}
+        }
+    }
+
+    /// The root page itself is never left out, however many stale ones there are.
+    fn remember_roots(&mut self, is_root: bool, page: &Page<'_>, size: usize) {
+        if is_root || self.roots.len() < ROOTS {
+            self.roots.insert(page.id, roots(page, size));
         }
     }
 
@@ -190,10 +195,10 @@ impl RevisionScan {
         if self.meta.is_none() && !self.buffer.is_empty() {
             self.begin()?;
         }
-        let lost = ObjectError::Revision;
-        let meta = self.meta.ok_or(lost("there is no database"))?;
+        let unknown = ObjectError::Revision;
+        let meta = self.meta.ok_or(unknown("there is no database"))?;
         if self.next < meta.high_water {
-            return Err(lost("the database is shorter than it says"));
+            return Err(unknown("the database is shorter than it says"));
         }
         let top = std::iter::once(&meta.root).chain(&self.root_children);
         let mut found = Roots::default();
@@ -201,17 +206,17 @@ impl RevisionScan {
             found.key = found.key.or_else(|| roots.key.clone());
             found.meta = found.meta.or_else(|| roots.meta.clone());
         }
-        let last = match found.key.ok_or(lost("it has no bucket `key` where it can be found"))? {
+        let last = match found.key.ok_or(unknown("it has no bucket `key` where it can be found"))? {
             BucketRoot::Inline(image) => {
                 inline(&image).and_then(|page| last_key(&page)).map_or(0, |key| key.revision.main)
             }
-            BucketRoot::Page(root) => self.last_revision(root).ok_or(lost("its newest entry was not found"))?,
+            BucketRoot::Page(root) => self.last_revision(root).ok_or(unknown("its newest entry was not found"))?,
         };
-        let marks = match found.meta.ok_or(lost("it has no bucket `meta` where it can be found"))? {
+        let marks = match found.meta.ok_or(unknown("it has no bucket `meta` where it can be found"))? {
             BucketRoot::Inline(image) => inline(&image).and_then(|page| marks(&page)).map(|marks| marks.compact),
             BucketRoot::Page(root) => self.marks.iter().find(|mark| mark.1 == root).map(|mark| mark.2),
         };
-        let compact_revision = marks.ok_or(lost("the marks of its compactions were not found"))?;
+        let compact_revision = marks.ok_or(unknown("the marks of its compactions were not found"))?;
         Ok(Found { revision: last.max(compact_revision.unwrap_or(0)).max(1), compact_revision })
     }
 
