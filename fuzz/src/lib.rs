@@ -12,6 +12,10 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::read::{GzEncoder, ZlibEncoder};
+use quorate_etcd::backup::{
+    DeltaReader, Described, FullReader, FullWriter, Header, Keyring, Kind, ObjectName, ObjectWriter, Trailer,
+    WriteOptions, describe,
+};
 use quorate_etcd::bbolt::{Output, TreeWriter};
 use quorate_etcd::compact::Compact;
 use quorate_etcd::data_dir::DataDir;
@@ -60,6 +64,51 @@ pub fn snap(data: &[u8]) {
         {
             assert_eq!(Snap::decode(&bytes).map(|read| read.name()).ok(), Some(snap.name()));
         }
+    }
+}
+
+/// A stored backup as it is; then as the changes of a sound one, and as the database of a full one.
+pub fn object(data: &[u8]) {
+    let keys = Keyring::none();
+    let size = data.len() as u64;
+    if let Ok(Described::Done(description)) = describe(data, data, size, &keys) {
+        assert_eq!(description.bytes, size);
+        let _ = (description.start_of_revision(5), description.start_of_time(5));
+    }
+    read_object(data);
+    let header = |kind: Kind| Header { kind: kind.into(), first_revision: 11, ..Header::default() };
+    let options = WriteOptions::default();
+    let Ok(mut writer) = ObjectWriter::begin(Vec::new(), header(Kind::Delta), &options) else { return };
+    for block in data.split(|byte| *byte == 0xfe) {
+        assert!(writer.block(block).is_ok());
+    }
+    if let Ok((object, _)) = writer.finish(Trailer { last_revision: 12, events: 2, ..Trailer::default() }) {
+        read_object(&object);
+    }
+    let Ok(mut writer) = FullWriter::begin(Vec::new(), header(Kind::Full), &options) else { return };
+    let snapshot = seal::with_digest(&seal::database(data));
+    if writer.push(&snapshot).is_ok()
+        && let Ok((object, _)) = writer.finish()
+    {
+        let mut back = Vec::new();
+        assert!(FullReader::open(object.as_slice(), &keys).is_ok_and(|mut full| full.read_to_end(&mut back).is_ok()));
+        assert!(back == snapshot);
+    }
+}
+
+fn read_object(data: &[u8]) {
+    let keys = Keyring::none();
+    if let Ok(mut full) = FullReader::open(data, &keys) {
+        let whole = full.read_to_end(&mut Vec::new()).is_ok();
+        assert_eq!(whole, full.end().is_some());
+    }
+    let Ok(delta) = DeltaReader::open(data, &keys) else { return };
+    let mut stream = Contiguous::new(delta, 10, Cut::End);
+    let mut last = (10, 0);
+    while let Ok(true) = stream.advance() {
+        let place = (stream.event().mod_revision, stream.sub());
+        assert!(place > last && place.0 <= last.0 + 1, "{last:?} -> {place:?}");
+        last = place;
     }
 }
 
@@ -273,6 +322,9 @@ pub fn names(data: &[u8]) {
             assert_eq!(SnapName::parse(&name.to_string()), Some(name));
         }
         let _ = BackupName::parse(line);
+        if let Some(name) = ObjectName::parse(line) {
+            assert_eq!(name.to_string(), line);
+        }
         if let Ok(cluster) = InitialCluster::parse(line, "token") {
             for member in cluster.members() {
                 let json = member.to_json().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A snapshot and the deltas after it become one new snapshot, without the revisions that compaction removes.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,8 +64,26 @@ impl Compact<'_> {
         if snapshot.stored_digest().is_none() {
             require_sound(&snapshot)?;
         }
+        self.publish(&snapshot, events)
+    }
+
+    /// As [`run`](Self::run), with the snapshot from a stream, which must bring its digest; `snapshot` is only what messages
+    /// call it. A database is not in key order, so it is received into scratch space beside the output first.
+    pub fn run_received(
+        &self,
+        snapshot: &mut dyn Read,
+        events: Option<&mut dyn EventStream>,
+    ) -> Result<Compacted, CompactError> {
+        if self.output.exists() {
+            return Err(CompactError::Exists { path: self.output.to_owned() });
+        }
+        let snapshot = Snapshot::receive(snapshot, parent(self.output), self.snapshot)?;
+        self.publish(&snapshot, events)
+    }
+
+    fn publish(&self, snapshot: &Snapshot, events: Option<&mut dyn EventStream>) -> Result<Compacted, CompactError> {
         let staged = StagingFile::create(self.output)?;
-        let compacted = self.write(&snapshot, events, &staged)?;
+        let compacted = self.write(snapshot, events, &staged)?;
         staged.publish()?;
         Ok(compacted)
     }
@@ -86,8 +104,9 @@ impl Compact<'_> {
             let mut meta = meta_entries(&snapshot.db)?;
             set_compacted(&mut meta, compact);
             let patch = Patch::from([(META, meta)]);
-            let rebuild =
-                Rebuild { history: &history, compact: Some(compact), bump_to: None, patch, grants: Grants::default() };
+            // Whoever restores the result has no deltas to learn them from.
+            let grants = Grants { leases: history.applied().known_leases.clone() };
+            let rebuild = Rebuild { history: &history, compact: Some(compact), bump_to: None, patch, grants };
             let (file, written, entries) = rebuild.write(staged.file()?)?;
             let length = written.high_water * u64::from(written.page_size);
             let digest = append_digest(&file, length).map_err(failed("write", staged.path()))?;

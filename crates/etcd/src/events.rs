@@ -4,8 +4,12 @@
 //! [`Contiguous`] is the gate every consumer reads through: it drops what the base already has and refuses a stream
 //! that cannot be complete.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use thiserror::Error;
+
+use crate::pb::mvcc::{Event, EventType, KeyValue};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventKind {
@@ -30,7 +34,23 @@ pub struct ChangeEvent {
 }
 
 impl ChangeEvent {
-    fn check(&self) -> Result<(), EventError> {
+    /// What a watch reported and when it was received. Messages that are fragments need nothing more: a revision goes on
+    /// until a message is complete.
+    pub fn of_watch(event: Event, received: Timestamp) -> Result<Self, EventError> {
+        let invalid = |revision, reason| EventError::Invalid { revision, reason };
+        let Some(kv) = event.kv else { return Err(invalid(0, "it names no key")) };
+        let KeyValue { key, create_revision, mod_revision, version, value, lease } = kv;
+        let kind = match EventType::try_from(event.r#type) {
+            Ok(EventType::Put) => EventKind::Put,
+            Ok(EventType::Delete) => EventKind::Delete,
+            Err(_) => return Err(invalid(mod_revision, "it is neither a put nor a delete")),
+        };
+        let event = Self { key, value, kind, create_revision, mod_revision, version, lease, time: Some(received) };
+        event.check().map(|()| event)
+    }
+
+    /// Refuses what no server can have sent.
+    pub(crate) fn check(&self) -> Result<(), EventError> {
         let invalid = |reason| Err(EventError::Invalid { revision: self.mod_revision, reason });
         if self.mod_revision < 1 {
             return invalid("its revision is below 1");
@@ -99,6 +119,11 @@ pub trait EventStream {
     fn finish(&mut self) -> Result<(), EventError> {
         Ok(())
     }
+
+    /// Seconds to live of the leases that the source knows; complete once the stream has ended or finished.
+    fn leases(&self) -> BTreeMap<i64, i64> {
+        BTreeMap::new()
+    }
 }
 
 impl<S: EventStream + ?Sized> EventStream for &mut S {
@@ -112,6 +137,10 @@ impl<S: EventStream + ?Sized> EventStream for &mut S {
 
     fn finish(&mut self) -> Result<(), EventError> {
         (**self).finish()
+    }
+
+    fn leases(&self) -> BTreeMap<i64, i64> {
+        (**self).leases()
     }
 }
 
@@ -249,6 +278,10 @@ impl<S: EventStream> EventStream for Contiguous<S> {
         self.done = true;
         self.stream.finish()
     }
+
+    fn leases(&self) -> BTreeMap<i64, i64> {
+        self.stream.leases()
+    }
 }
 
 #[cfg(test)]
@@ -317,6 +350,19 @@ mod tests {
         assert!(!stream.advance().unwrap());
         assert!(!stream.advance().unwrap());
         assert_eq!(stream.revision(), 2);
+    }
+
+    #[test]
+    fn watch_events_are_taken_over_whole_or_refused() {
+        let kv =
+            KeyValue { key: b"k2".to_vec(), create_revision: 2, mod_revision: 2, version: 1, ..KeyValue::default() };
+        let time = Timestamp::from_second(20).unwrap();
+        let event = |r#type, kv| ChangeEvent::of_watch(Event { r#type, kv, prev_kv: None }, time);
+        assert_eq!(event(0, Some(kv.clone())).unwrap(), put(2));
+        assert_eq!(event(1, Some(kv.clone())).unwrap().kind, EventKind::Delete);
+        for refused in [event(0, None), event(7, Some(kv)), event(0, Some(KeyValue::default()))] {
+            assert!(matches!(refused, Err(EventError::Invalid { .. })));
+        }
     }
 
     #[test]

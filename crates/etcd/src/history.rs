@@ -1,6 +1,6 @@
 //! The history of a store up to one revision: a snapshot's entries, then those of the delta events after it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -109,9 +109,9 @@ impl<'s> History<'s> {
         self.applied.events
     }
 
-    /// The leases that its delta events mention.
-    pub(crate) fn leases(&self) -> &BTreeSet<i64> {
-        &self.applied.leases
+    /// What its delta events led to.
+    pub(crate) fn applied(&self) -> &Applied {
+        &self.applied
     }
 
     /// The compaction the snapshot brings along.
@@ -199,6 +199,8 @@ pub(crate) struct Applied {
     pub(crate) events: u64,
     /// The leases that puts among them are attached to, if they were to be collected.
     pub(crate) leases: BTreeSet<i64>,
+    /// Seconds to live of the leases that the source of the events knew.
+    pub(crate) known_leases: BTreeMap<i64, i64>,
 }
 
 /// Turns events into entries of bucket `key`, exactly as the server stored them.
@@ -225,7 +227,7 @@ pub(crate) fn apply<E: From<HistoryError>>(
     let revision = events.revision();
     match cut {
         Cut::Revision(wanted) if revision < wanted => Err(HistoryError::NotReached { wanted, last: revision }.into()),
-        _ => Ok(Applied { revision, events: count, leases }),
+        _ => Ok(Applied { revision, events: count, leases, known_leases: events.leases() }),
     }
 }
 

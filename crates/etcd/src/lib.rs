@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod bbolt;
 #[cfg(feature = "client")]
 pub mod client;

@@ -134,20 +134,21 @@ impl Rebuild<'_> {
 /// expire.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Grants {
-    pub(crate) leases: BTreeSet<i64>,
-    pub(crate) ttl: i64,
+    /// Seconds to live by id.
+    pub(crate) leases: BTreeMap<i64, i64>,
 }
 
 impl Grants {
     /// The bucket of leases with what it lacks.
     pub(crate) fn tree(&self, db: &Db, bucket: Option<&Bucket>, output: &mut Output) -> Result<Tree, RebuildError> {
         // Ids are stored as unsigned numbers, and that is the order of their keys.
-        let mut missing: BTreeSet<[u8; 8]> = self.leases.iter().map(|id| id.to_be_bytes()).collect();
+        let mut missing: BTreeMap<[u8; 8], i64> =
+            self.leases.iter().map(|(id, ttl)| (id.to_be_bytes(), *ttl)).collect();
         let mut tree = TreeWriter::new(output.page_size());
         let mut refused = None;
         if let Some(bucket) = bucket {
             let walked = Walk::new(db).bucket(bucket, |key, value| {
-                let pushed = self.push_before(&mut missing, Some(key), &mut tree, output);
+                let pushed = push_before(&mut missing, Some(key), &mut tree, output);
                 Ok(match pushed.and_then(|()| tree.push(output, key, value)) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(error) => {
@@ -161,27 +162,27 @@ impl Grants {
         if let Some(error) = refused {
             return Err(RebuildError::Write(error));
         }
-        self.push_before(&mut missing, None, &mut tree, output).map_err(RebuildError::Write)?;
+        push_before(&mut missing, None, &mut tree, output).map_err(RebuildError::Write)?;
         tree.finish(output).map_err(RebuildError::Write)
     }
+}
 
-    /// Adds the missing leases that sort before `next`, and forgets `next` itself if it is one of them.
-    fn push_before(
-        &self,
-        missing: &mut BTreeSet<[u8; 8]>,
-        next: Option<&[u8]>,
-        tree: &mut TreeWriter,
-        output: &mut Output,
-    ) -> Result<(), bbolt::Error> {
-        while let Some(id) = missing.first().copied().filter(|id| next.is_none_or(|next| id.as_slice() <= next)) {
-            missing.remove(&id);
-            if next != Some(id.as_slice()) {
-                let lease = Lease { id: i64::from_be_bytes(id), ttl: self.ttl, remaining_ttl: 0 };
-                tree.push(output, &id, &lease.encode_to_vec())?;
-            }
+/// Adds the missing leases that sort before `next`, and forgets `next` itself if it is one of them.
+fn push_before(
+    missing: &mut BTreeMap<[u8; 8], i64>,
+    next: Option<&[u8]>,
+    tree: &mut TreeWriter,
+    output: &mut Output,
+) -> Result<(), bbolt::Error> {
+    while let Some(entry) = missing.first_entry().filter(|entry| next.is_none_or(|next| entry.key().as_slice() <= next))
+    {
+        let (id, ttl) = entry.remove_entry();
+        if next != Some(id.as_slice()) {
+            let lease = Lease { id: i64::from_be_bytes(id), ttl, remaining_ttl: 0 };
+            tree.push(output, &id, &lease.encode_to_vec())?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Names in file order: etcd's own, and any other bucket that is there.

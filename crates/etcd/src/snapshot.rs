@@ -1,7 +1,7 @@
 //! A snapshot file: a database followed by the SHA-256 of it, or a bare database file.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::bbolt::{self, Db};
 use crate::direct_io::{AlignedBuffer, DirectFile};
 use crate::readahead::ReadAhead;
 use crate::schema::{Schema, SchemaError};
+use crate::scratch::nameless_file;
 
 pub const DIGEST_SIZE: usize = 32;
 pub type Digest256 = [u8; DIGEST_SIZE];
@@ -65,8 +66,21 @@ pub struct Snapshot {
 impl Snapshot {
     /// Opens without reading more than a few pages; the digest is checked by [`verify_digest`](Self::verify_digest).
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
+        let file = File::open(path).map_err(|source| SnapshotError::Io { path: path.to_owned(), source })?;
+        Self::from_file(file, path)
+    }
+
+    /// Receives a snapshot stream into a nameless file under `scratch`, which must be on a disk with room for it. The bytes
+    /// that are hashed are those that are written, and the digest at the end must be theirs. Messages call it `name`.
+    pub fn receive(stream: &mut dyn Read, scratch: &Path, name: &Path) -> Result<Self, SnapshotError> {
+        let file = nameless_file(scratch);
+        let file = file.map_err(|error| SnapshotError::Io { path: error.dir, source: error.source })?;
+        receive(stream, &file, name)?;
+        Self::from_file(file, name)
+    }
+
+    fn from_file(file: File, path: &Path) -> Result<Self, SnapshotError> {
         let io = |source| SnapshotError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
         let db = Db::from_file(file).map_err(|source| SnapshotError::Bbolt { path: path.to_owned(), source })?;
         let schema = Schema::read(&db)
             .map_err(|source| SnapshotError::Schema { path: path.to_owned(), source: Box::new(source) })?;
@@ -121,6 +135,33 @@ impl Snapshot {
             .map_err(|source| SnapshotError::Io { path: self.path.clone(), source })?;
         self.accept_digest(&computed, policy)
     }
+}
+
+/// Writes a whole snapshot stream into an empty file and checks the digest at its end.
+pub(crate) fn receive(stream: &mut dyn Read, mut file: &File, name: &Path) -> Result<(), SnapshotError> {
+    let io = |source| SnapshotError::Io { path: name.to_owned(), source };
+    let mut hash = Sha256::new();
+    // What may still turn out to be the digest stands at the beginning.
+    let (mut buffer, mut kept) = (vec![0; CHUNK + DIGEST_SIZE], 0);
+    loop {
+        let read = stream.read(buffer.get_mut(kept..).unwrap_or_default()).map_err(io)?;
+        if read == 0 {
+            break;
+        }
+        file.write_all(buffer.get(kept..kept + read).unwrap_or_default()).map_err(io)?;
+        let end = kept + read;
+        let content = end.saturating_sub(DIGEST_SIZE);
+        hash.update(buffer.get(..content).unwrap_or_default());
+        buffer.copy_within(content..end, 0);
+        kept = end - content;
+    }
+    if kept < DIGEST_SIZE {
+        return Err(SnapshotError::NoDigest { path: name.to_owned() });
+    }
+    if buffer.get(..DIGEST_SIZE) != Some(hash.finalize().as_slice()) {
+        return Err(SnapshotError::Digest { path: name.to_owned() });
+    }
+    Ok(())
 }
 
 /// etcd's own rule: pages are multiples of 512, so 32 bytes too many are the digest.

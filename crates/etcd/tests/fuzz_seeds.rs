@@ -96,6 +96,11 @@ fn what_reads_and_writes_buckets_survives_its_seeds() {
 }
 
 #[test]
+fn the_reader_of_stored_backups_survives_its_seeds() {
+    exercise("object", 300, targets::object);
+}
+
+#[test]
 fn every_target_has_seeds_and_is_run_here() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let names = |folder: &str| {

@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use golden::{ALL, REVISION};
+use jiff::Timestamp;
 use proptest::prelude::*;
+use quorate_etcd::backup::{
+    DeltaChain, DeltaWriter, FullReader, FullWriter, Header, Key, Keyring, Kind, ObjectName, WriteOptions,
+};
 use quorate_etcd::compact::Compact;
 use quorate_etcd::data_dir::DataDir;
 use quorate_etcd::events::{ChangeEvent, Cut, EventKind, EventStream, Events};
@@ -81,14 +85,62 @@ fn hash(database: &Path, events: &[ChangeEvent], cut: Cut, compact: Option<i64>)
     with_history(database, events, cut, |history| hash_kv(history, compact).unwrap())
 }
 
+/// The snapshot and the events as stored backups.
+fn stored(snapshot: &Path, events: &[ChangeEvent], keys: &Keyring) -> (Vec<u8>, Vec<(ObjectName, Vec<u8>)>) {
+    let options = WriteOptions { level: 1, keys: keys.clone() };
+    let header = Header { kind: Kind::Full.into(), first_revision: REVISION, ..Header::default() };
+    let mut full = FullWriter::begin(Vec::new(), header, &options).unwrap();
+    full.push(&std::fs::read(snapshot).unwrap()).unwrap();
+    let (full, mut parent) = full.finish().unwrap();
+    let mut deltas = Vec::new();
+    for events in events.chunk_by(|one, other| one.mod_revision / 9 == other.mod_revision / 9) {
+        let (first, last) = (events[0].mod_revision, events[events.len() - 1].mod_revision);
+        let digest = parent.digest.to_vec();
+        let header = Header { kind: Kind::Delta.into(), first_revision: first, parent: digest, ..Header::default() };
+        let mut delta = DeltaWriter::begin(Vec::new(), header, Timestamp::UNIX_EPOCH, &options).unwrap();
+        for event in events {
+            delta.push(event).unwrap();
+        }
+        delta.complete(last).unwrap();
+        let (object, finished) = delta.finish().unwrap();
+        deltas.push((ObjectName::delta(&finished.header, last, finished.trailer.covered()), object));
+        parent = finished;
+    }
+    (full, deltas)
+}
+
+/// As `restored`, out of stored backups.
+fn received(dir: &Path, snapshot: &Path, events: &[ChangeEvent], change: impl FnOnce(&mut Restore<'_>)) -> HashKv {
+    let key = Key::new("k", &[3; 32]).unwrap();
+    let keys = Keyring::new(BTreeMap::from([("k".to_owned(), key)]), Some("k".to_owned())).unwrap();
+    let (full, deltas) = stored(snapshot, events, &keys);
+    let deltas = deltas.iter().map(|(name, object)| (*name, object.as_slice()));
+    let mut chain = DeltaChain::new(deltas, keys.clone());
+    let mut base = FullReader::open(full.as_slice(), &keys).unwrap();
+    restore_by(dir, snapshot, change, |restore| {
+        restore.run_received(&mut base, Some(&mut chain)).unwrap();
+    })
+}
+
 fn restored(dir: &Path, snapshot: &Path, events: &[ChangeEvent], change: impl FnOnce(&mut Restore<'_>)) -> HashKv {
+    restore_by(dir, snapshot, change, |restore| {
+        restore.run(Some(&mut Events::new(events.to_vec()))).unwrap();
+    })
+}
+
+fn restore_by(
+    dir: &Path,
+    snapshot: &Path,
+    change: impl FnOnce(&mut Restore<'_>),
+    run: impl FnOnce(&Restore<'_>),
+) -> HashKv {
     let url = "http://localhost:2380".to_owned();
     let cluster = InitialCluster::parse(&format!("default={url}"), "token").unwrap();
     let member = cluster.own_member("default", &[url]).unwrap();
     let data_dir = dir.join("data");
     let mut restore = Restore::new(snapshot, &data_dir, &cluster, member);
     change(&mut restore);
-    restore.run(Some(&mut Events::new(events.to_vec()))).unwrap();
+    run(&restore);
     let (findings, _) = validate::data_dir(&data_dir, Tier::Full).unwrap();
     assert!(findings.list.is_empty(), "{findings:?}");
     let hash = hash(&DataDir::new(&data_dir).db(), &[], Cut::End, None);
@@ -109,11 +161,17 @@ proptest! {
         let head = hash(&snapshot, &events, Cut::End, None);
         prop_assert_eq!(restored(dir.path(), &snapshot, &events, |_| {}), head);
         prop_assert_eq!(restored(dir.path(), &snapshot, &events, |restore| restore.rewrite = true), head);
+        prop_assert_eq!(received(dir.path(), &snapshot, &events, |_| {}), head);
+        prop_assert_eq!(received(dir.path(), &snapshot, &events, |restore| restore.rewrite = true), head);
 
         let revision = 10 + at % (head.revision - 9);
         let cut = Cut::Revision(revision);
         prop_assert_eq!(
             restored(dir.path(), &snapshot, &events, |restore| restore.cut = cut),
+            hash(&snapshot, &events, cut, None)
+        );
+        prop_assert_eq!(
+            received(dir.path(), &snapshot, &events, |restore| restore.cut = cut),
             hash(&snapshot, &events, cut, None)
         );
         let compact = Some(CompactAt::Revision(revision));

@@ -39,7 +39,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn parse(name: &[u8], value: &[u8], page_size: usize) -> Result<Self, Fault> {
+    pub(crate) fn parse(name: &[u8], value: &[u8], page_size: usize) -> Result<Self, Fault> {
         let (Some(root), Some(sequence)) = (u64_at(value, 0), u64_at(value, 8)) else {
             return Err(Fault::BucketValue);
         };

@@ -11,7 +11,7 @@ use crate::history::{Applied, HistoryError, apply};
 use crate::rebuild::{
     Grants, Patch, RebuildError, bucket_names, bumped, meta_entries, patched, push_bump_marker, root_page, small_tree,
 };
-use crate::schema::{Entries, KEY, LEASE, SchemaError};
+use crate::schema::{Entries, KEY, LEASE, Schema, SchemaError};
 use crate::snapshot::Snapshot;
 
 impl Restore<'_> {
@@ -24,9 +24,18 @@ impl Restore<'_> {
         let file = Arc::new(staged.create_file("snap", "db")?);
         let digest = copy_hashed(snapshot.db.file(), snapshot.data_length(), &file)?;
         snapshot.accept_digest(&digest, self.digest)?;
+        self.extend(&snapshot.schema, events, staged)
+    }
 
+    /// Adds to the database that lies in its place already.
+    pub(super) fn extend(
+        &self,
+        schema: &Schema,
+        events: Option<&mut dyn EventStream>,
+        staged: &StagedMember,
+    ) -> Result<Restored, RestoreError> {
         let db = Db::open(&staged.path("snap", "db")).map_err(RestoreError::Reread)?;
-        let base = snapshot.schema.revision();
+        let base = schema.revision();
         let mut output = begin(&db, staged)?;
         let mut tree = resume_keys(&db)?;
         let applied = match events {
@@ -47,10 +56,10 @@ impl Restore<'_> {
             push_bump_marker(&mut tree, &mut output, revision)?;
         }
         let patch = self.patch(&db, meta_entries(&db)?, bump_to)?;
-        let database_bytes = finish(&db, output, Some(tree), &patch, &self.grants(&applied.leases))?;
+        let database_bytes = finish(&db, output, Some(tree), &patch, &self.grants(&applied))?;
         Ok(Restored {
             revision: bump_to.unwrap_or(applied.revision),
-            compact_revision: bump_to.or(snapshot.schema.compact_revision()),
+            compact_revision: bump_to.or(schema.compact_revision()),
             events: applied.events,
             database_bytes,
             mode: Mode::Append,

@@ -5,10 +5,10 @@
 //! name only when everything is on disk.
 
 mod append;
+mod received;
 mod reseed;
 mod staged_member;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use reseed::{ReseedError, Reseeded, reseed};
@@ -16,7 +16,7 @@ pub use reseed::{ReseedError, Reseeded, reseed};
 use crate::bbolt::{self, Db};
 use crate::copy::CopyError;
 use crate::events::{Cut, EventStream};
-use crate::history::{History, HistoryError, Leases, check_cut};
+use crate::history::{Applied, History, HistoryError, Leases, check_cut};
 use crate::membership::{InitialCluster, Member, MembershipError, conf_state, conf_state_json};
 use crate::rebuild::{Grants, Patch, Rebuild, RebuildError, bumped, meta_entries, schedule_compaction, set_compacted};
 use crate::schema::{
@@ -170,6 +170,10 @@ impl<'a> Restore<'a> {
             }
             Ok::<_, RestoreError>(restored)
         })?;
+        self.publish(staged, restored)
+    }
+
+    fn publish(&self, staged: StagedMember, restored: Restored) -> Result<Restored, RestoreError> {
         write_bootstrap(&staged, self.cluster.members(), self.member.id, self.cluster.cluster_id())?;
         staged.publish()?;
         Ok(restored)
@@ -195,7 +199,7 @@ impl<'a> Restore<'a> {
                 set_compacted(&mut meta, revision);
             }
             let patch = self.patch(&snapshot.db, meta, bump_to)?;
-            let grants = self.grants(history.leases());
+            let grants = self.grants(history.applied());
             let rebuild = Rebuild { history: &history, compact, bump_to, patch, grants };
             let (_, written, _) = rebuild.write(staged.create_file("snap", "db")?)?;
             let digest = digest.join().map_err(|_| RestoreError::Stopped)?;
@@ -215,11 +219,10 @@ impl<'a> Restore<'a> {
         if self.lease_ttl.is_some() { Leases::Collect } else { Leases::Ignore }
     }
 
-    fn grants(&self, leases: &BTreeSet<i64>) -> Grants {
-        match self.lease_ttl {
-            Some(ttl) => Grants { leases: leases.clone(), ttl },
-            None => Grants::default(),
-        }
+    /// What the source of the events knew comes before what was asked for in general.
+    fn grants(&self, applied: &Applied) -> Grants {
+        let unknown = self.lease_ttl.into_iter().flat_map(|ttl| applied.leases.iter().map(move |id| (*id, ttl)));
+        Grants { leases: unknown.chain(applied.known_leases.iter().map(|(id, ttl)| (*id, *ttl))).collect() }
     }
 
     /// The small buckets of the restored database.
