@@ -121,6 +121,10 @@ impl Answer {
             }
             404 | 410 => cause(ErrorKind::Misconfigured, "the store does not know the bucket, or who asks"),
             304 | 412 => exists(),
+            // Somebody else writes or deletes there at this moment, and the store does not say how that ends.
+            409 if matches!(code, "ConditionalRequestConflict" | "OperationAborted") => {
+                cause(ErrorKind::Unreachable, "another request for this name is under way")
+            }
             409 if asked == Asked::Creating => exists(),
             401 | 403 if code == "RequestTimeTooSkewed" => {
                 cause(ErrorKind::Denied, "access is denied, because the clocks differ")
@@ -211,6 +215,7 @@ mod tests {
             (404, "<Code>XAdminUserNotFound</Code>", Deleting, Misconfigured),
             (412, "", Creating, AlreadyExists),
             (409, "<Code>BlobAlreadyExists</Code>", Creating, AlreadyExists),
+            (409, "<Code>ConditionalRequestConflict</Code>", Creating, Unreachable),
             (409, "<Code>BlobImmutableDueToPolicy</Code>", Deleting, Locked),
             (403, "<Code>AccessDenied</Code>", Deleting, Denied),
             (403, "<Message>Access Denied because object protected by object lock.</Message>", Deleting, Locked),

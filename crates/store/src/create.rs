@@ -55,10 +55,6 @@ pub(crate) fn settle(failure: Cause, found: Found) -> Result<(), Cause> {
     use ErrorKind::AlreadyExists;
     match (failure.kind, found) {
         (_, Found::Ours) => Ok(()),
-        // Of a writer and one who deletes, S3 tells the writer that there was a conflict, which is not the same.
-        (AlreadyExists, Found::Nothing) => {
-            Err(Cause::new(ErrorKind::Unreachable, "the store saw a conflict at this name, and nothing is there"))
-        }
         (kind, Found::Theirs) if kind != AlreadyExists => {
             Err(Cause::new(AlreadyExists, format!("there is an object by this name now ({})", failure.text)))
         }
@@ -181,7 +177,9 @@ mod tests {
             (AlreadyExists, Found::Ours, None),
             (AlreadyExists, Found::Theirs, Some(AlreadyExists)),
             (AlreadyExists, Found::Unknown, Some(AlreadyExists)),
-            (AlreadyExists, Found::Nothing, Some(Unreachable)),
+            // Some stores refuse the second one a moment before the first is visible.
+            (AlreadyExists, Found::Nothing, Some(AlreadyExists)),
+            (Unreachable, Found::Nothing, Some(Unreachable)),
             (Timeout, Found::Ours, None),
             (Timeout, Found::Theirs, Some(AlreadyExists)),
             (Timeout, Found::Nothing, Some(Timeout)),
