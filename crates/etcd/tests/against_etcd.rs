@@ -328,11 +328,10 @@ fn a_compacted_backup_is_a_snapshot_like_any_other() {
     }
 }
 
-/// Objects as a store would hold them, with their names.
-type Named = Vec<(ObjectName, Vec<u8>)>;
+type Deltas = Vec<(ObjectName, Vec<u8>)>;
 
 /// The snapshot and the events of a scene as stored backups, some revisions in each delta.
-fn stored(scene: &Scene) -> (Vec<u8>, Finished, Named) {
+fn stored(scene: &Scene) -> (Vec<u8>, Finished, Deltas) {
     let options = WriteOptions::default();
     let header = Header { kind: Kind::Full.into(), first_revision: scene.base - 1, ..Header::default() };
     let mut full = FullWriter::begin(Vec::new(), header, &options).unwrap();

@@ -167,6 +167,10 @@ fn another_cluster_on_the_prefix_is_seen_by_name_and_by_header() {
         next(&Catalogue::new(vec![disguised], Some(UID)), &WRITER),
         Next::Refuse(Refusal::ForeignCluster(_))
     ));
+    let both = || vec![listed(full(10, 100)), listed(stranger)];
+    let guessed = Catalogue::new(both(), None).plan(Target::Latest, None);
+    assert!(matches!(guessed, Err(PlanError::SeveralClusters { .. })));
+    assert_eq!(plan(&Catalogue::new(both(), Some(UID)), Target::Latest).0, full(10, 100));
     let other = Listed { name: "README".to_owned(), size: 1, modified: second(1), facts: None };
     assert_eq!(Catalogue::new(vec![other], Some(UID)).foreign, ["README"]);
 }

@@ -113,10 +113,12 @@ pub struct Catalogue {
     pub foreign: Vec<String>,
     /// Objects of other clusters.
     pub strangers: Vec<ObjectName>,
+    /// Whether somebody said which cluster is meant.
+    pub is_named: bool,
 }
 
 impl Catalogue {
-    /// Of the cluster with this UID; without one, of the cluster with the most objects.
+    /// Of the cluster with this UID; without one, of the only cluster there is. If there are several, nothing is planned.
     pub fn new(listing: Vec<Listed>, cluster_uid: Option<&str>) -> Self {
         let mut foreign = Vec::new();
         let mut objects = Vec::new();
@@ -140,7 +142,7 @@ impl Catalogue {
         objects.sort_by_key(|object| object.name);
         foreign.sort();
         let strangers = strangers.into_iter().map(|object| object.name).collect();
-        let mut catalogue = Self { objects, chains: Vec::new(), foreign, strangers };
+        let mut catalogue = Self { objects, chains: Vec::new(), foreign, strangers, is_named: cluster_uid.is_some() };
         let epochs: BTreeSet<u64> = catalogue.objects.iter().map(|object| object.name.epoch).collect();
         for epoch in epochs {
             catalogue.connect(epoch);

@@ -54,8 +54,8 @@ pub enum PlanError {
     NoBase,
     #[error("the ends of {} full backups must be read first", names.len())]
     Unread { names: Vec<ObjectName> },
-    #[error("the prefix holds backups of {} other objects' clusters; name the cluster to restore", others)]
-    SeveralClusters { others: usize },
+    #[error("the prefix holds backups of several clusters, {other} is of another one; name the cluster to restore")]
+    SeveralClusters { other: ObjectName },
     #[error("revision {wanted} cannot be restored; what can: {}", listed(ranges))]
     Revision { wanted: i64, ranges: Vec<Range> },
     #[error("the state at {wanted} cannot be restored; what can: {}", listed(ranges))]
@@ -101,6 +101,9 @@ impl Catalogue {
 
     /// Chooses the objects to read: the newest full backup that can serve, and no delta more than needed.
     pub fn plan(&self, target: Target, epoch: Option<u64>) -> Result<Plan, PlanError> {
+        if let Some(other) = self.strangers.first().filter(|_| !self.is_named) {
+            return Err(PlanError::SeveralClusters { other: *other });
+        }
         let chains: Vec<&Chain> =
             self.chains.iter().filter(|chain| epoch.is_none_or(|epoch| chain.epoch == epoch)).collect();
         if chains.is_empty() {
