@@ -72,8 +72,7 @@ test: require-linux require-root require-strace require-node lint ## Everything:
 	@scripts/timed "building Kubernetes, CoreDNS, etcd and an S3" $(TESTBED) build
 	@scripts/timed "installing Azurite" $(TESTBED) store-servers
 	@trap '$(AS_ROOT) $(TESTBED) --name test down' EXIT; \
-	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" QUORATE_STORE_SERVERS="$$($(TESTBED) store-servers)" \
-	  QUORATE_SIM_CASES=$${QUORATE_SIM_CASES:-4000} $(TESTS)
+	  scripts/timed "tests" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" QUORATE_STORE_SERVERS="$$($(TESTBED) store-servers)" $(TESTS)
 	@scripts/timed "tests of the agent" $(AS_ROOT) env QUORATE_ETCD_BINARIES="$$($(TESTBED) etcd-binaries)" $(TESTS) $(AGENT)
 	@$(MAKE) --no-print-directory e2e
 	@echo "all tests passed"

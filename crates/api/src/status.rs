@@ -88,12 +88,6 @@ pub struct EtcdClusterStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["id".into()]))]
     pub strangers: Vec<StrangerStatus>,
 
-    /// Identifiers of the last that were members and are none any more, as a quorum has confirmed. A list that has one of them
-    /// is out of date.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 99))]
-    pub former_members: Vec<String>,
-
     /// The state of backups. Absent while backups are off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupStatus>,

@@ -14,18 +14,8 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::object::{Kind, Object};
+use crate::object::Object;
 use quorate_api::quantity::Quantity;
-
-/// The object as it is to be applied, unless `actual` is as it says.
-pub(crate) fn unless_current(wanted: Object, actual: &Object) -> Option<Object> {
-    // A digest costs more than all the rest of a pass. Where nothing was added, there is nothing that we no longer say.
-    if applied(actual).is_some() && is_copy(&wanted, actual) && has_no_more(&wanted, actual) {
-        return None;
-    }
-    let wanted = sealed(wanted);
-    (!is_current(&wanted, actual)).then_some(wanted)
-}
 
 /// Adds the digest of the object to its annotations.
 pub(crate) fn sealed(mut object: Object) -> Object {
@@ -57,7 +47,7 @@ const FALSE_WHEN_ABSENT: [&str; 4] = ["publishNotReadyAddresses", "hostNetwork",
 const MAY_BE_LONGER: &str = "ownerReferences";
 
 /// Whether `actual` still is as `wanted` says.
-fn is_current(wanted: &Object, actual: &Object) -> bool {
+pub(crate) fn is_current(wanted: &Object, actual: &Object) -> bool {
     // Writing both out costs more than all the rest of a pass. Mostly we say what we said, and nobody has added anything.
     applied(wanted) == applied(actual)
         && (is_copy(wanted, actual) || serde_json::to_value(actual).is_ok_and(|actual| is_as_wanted(wanted, &actual)))
@@ -104,15 +94,6 @@ fn has_metadata(wanted: &ObjectMeta, actual: &ObjectMeta) -> bool {
         && wanted.owner_references == actual.owner_references
         && has(&wanted.labels, &actual.labels)
         && has(&wanted.annotations, &actual.annotations)
-}
-
-/// Whether nobody has added labels or annotations to those that are said. Those of a Lease are its member's.
-fn has_no_more(wanted: &Object, actual: &Object) -> bool {
-    let count = |map: &Option<BTreeMap<String, String>>| map.as_ref().map_or(0, BTreeMap::len);
-    let (said, found) = (wanted.metadata(), actual.metadata());
-    // One more: the digest.
-    let is_annotated_alike = wanted.kind() == Kind::Lease || count(&found.annotations) == count(&said.annotations) + 1;
-    count(&found.labels) == count(&said.labels) && is_annotated_alike
 }
 
 /// The same, of an object as the API server answers with it.

@@ -42,13 +42,10 @@ fn judge_one(view: &View, desired: &Desired, member: &MemberFacts<'_>, now: Time
     let since =
         before.filter(|before| before.status == status).map_or(Time(now), |before| before.last_transition_time.clone());
     let etcd = member.report.and_then(|report| report.etcd.as_ref());
-    // A founder that is listed and has not begun has none yet: that is how it is known later that it may.
-    let known = member.seat.listed.as_ref().filter(|listed| listed.started && !listed.id.is_empty());
-    let listed_id = known.map(|listed| listed.id.as_str()).or(member.seat.newcomer()).map(str::to_owned);
     let known_id = || before.and_then(|before| before.id.clone());
     MemberStatus {
         name: member.name.clone(),
-        id: listed_id.or(member.heartbeat.member_id.clone()).or_else(known_id),
+        id: member.seat.newcomer().map(str::to_owned).or(member.heartbeat.member_id.clone()).or_else(known_id),
         role: if member.seat.is_voter() { member.heartbeat.role } else { Some(MemberRole::Learner) },
         status,
         reason,

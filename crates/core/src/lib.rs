@@ -13,7 +13,6 @@ mod drift;
 mod duration;
 pub mod election;
 mod events;
-mod former;
 mod gate;
 pub mod guard;
 pub mod hashes;

@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 
 use quorate_api::member::{DataState, EtcdMemberStatus, ListedMember};
 use quorate_api::names;
-use quorate_api::status::{EtcdClusterStatus, MemberRole};
+use quorate_api::status::EtcdClusterStatus;
 
 use crate::context::reported_cluster_id;
-use crate::former;
 use crate::lease::Heartbeat;
 use crate::quorum;
 use crate::validate::Desired;
@@ -80,10 +79,9 @@ impl Seat {
     }
 
     /// The identifier of a member that was added to a running cluster and has never started. Founders are listed by name
-    /// from the start, and with a vote.
+    /// from the start.
     pub fn newcomer(&self) -> Option<&str> {
-        let is_added = |listed: &&ListedMember| listed.name.is_empty() || listed.learner;
-        let listed = self.listed.as_ref().filter(|listed| !listed.started).filter(is_added)?;
+        let listed = self.listed.as_ref().filter(|listed| !listed.started && listed.name.is_empty())?;
         Some(&listed.id)
     }
 }
@@ -118,7 +116,7 @@ impl Membership {
             latch
                 .filter(|latch| latch.cluster_id.is_some() || latch.recovery.is_some())
                 .and(status)
-                .and_then(|status| remembered(view, status)),
+                .and_then(remembered),
         ];
         let planned = latch.and_then(|latch| latch.size).unwrap_or(desired.members.get());
         let Some((source, list)) = candidates.into_iter().flatten().next() else { return Self::planned(planned) };
@@ -189,35 +187,17 @@ fn confirmed(view: &View, ours: &str) -> Option<Found> {
     }
 }
 
-/// What the member said that has applied most: a list is as new as what its member has applied, whether it runs or its agent has
-/// read it from the volume. One with somebody who is known to be gone is older than what the status remembers.
+/// What the member said that has applied most: a list is as new as what its member has applied.
 fn reported(view: &View, cluster_id: &str) -> Option<Found> {
-    let status = view.cluster.status.as_ref();
     let told = view.reports().filter_map(|(name, report)| {
-        let (index, list) = running_list(view, name, report, cluster_id).or_else(|| read_list(report, cluster_id))?;
-        (!list.is_empty() && !former::is_outdated(status, list)).then_some((index, view.heard.get(name), list))
+        let etcd = report.etcd.as_ref()?;
+        let ours = etcd.running && etcd.cluster_id.as_deref() == Some(cluster_id) && !etcd.members.is_empty();
+        let heartbeat = view.lease(name).map(Heartbeat::read).unwrap_or_default();
+        // Without a leader it renews nothing, and says itself how far it has got.
+        ours.then_some((heartbeat.last_index.max(etcd.index), view.heard.get(name), &etcd.members))
     });
     let (_, _, list) = told.max_by_key(|(index, heard, _)| (*index, *heard))?;
-    Some((ListSource::Reported, list.to_vec()))
-}
-
-fn running_list<'a>(
-    view: &View,
-    name: &str,
-    report: &'a EtcdMemberStatus,
-    cluster_id: &str,
-) -> Option<(Option<i64>, &'a [ListedMember])> {
-    let etcd = report.etcd.as_ref().filter(|etcd| etcd.running && etcd.cluster_id.as_deref() == Some(cluster_id))?;
-    let heartbeat = view.lease(name).map(Heartbeat::read).unwrap_or_default();
-    // Without a leader it renews nothing, and says itself how far it has got.
-    Some((heartbeat.last_index.max(etcd.index), &etcd.members))
-}
-
-/// One that was removed does not run any more, and may be the only one that knows.
-fn read_list<'a>(report: &'a EtcdMemberStatus, cluster_id: &str) -> Option<(Option<i64>, &'a [ListedMember])> {
-    let data = report.data.as_ref().filter(|data| data.state == DataState::Valid)?;
-    let is_stopped = report.etcd.as_ref().is_none_or(|etcd| !etcd.running);
-    (is_stopped && data.cluster_id.as_deref() == Some(cluster_id)).then_some((data.last_index, &data.members))
+    Some((ListSource::Reported, list.clone()))
 }
 
 /// What the volume says that goes farthest.
@@ -234,22 +214,16 @@ fn stored_list(report: &EtcdMemberStatus) -> Option<(Reach, &[ListedMember])> {
     Some(((data.epoch, data.last_index), &data.members))
 }
 
-fn remembered(view: &View, status: &EtcdClusterStatus) -> Option<Found> {
-    let list = status.members.iter().map(|member| {
-        let id = member.id.clone().unwrap_or_default();
-        let learner = member.role == Some(MemberRole::Learner);
-        let started = member.id.is_some() && (!learner || has_begun_as(view, &member.name, &id));
-        ListedMember { id, name: member.name.clone(), peer_urls: Vec::new(), learner, started }
+fn remembered(status: &EtcdClusterStatus) -> Option<Found> {
+    let list = status.members.iter().map(|member| ListedMember {
+        id: member.id.clone().unwrap_or_default(),
+        name: member.name.clone(),
+        peer_urls: Vec::new(),
+        learner: member.role == Some(quorate_api::status::MemberRole::Learner),
+        started: member.id.is_some(),
     });
     let list = list.collect::<Vec<_>>();
     (!list.is_empty()).then_some((ListSource::Remembered, list))
-}
-
-/// Whether anything has run under this identifier, by its record or its Lease.
-fn has_begun_as(view: &View, member: &str, id: &str) -> bool {
-    let report = view.member(member).and_then(|member| member.status.as_ref()?.data.as_ref());
-    let renewed = || view.lease(member).map(Heartbeat::read).and_then(|heartbeat| heartbeat.member_id);
-    report.is_some_and(|data| data.member_id.as_deref() == Some(id)) || renewed().as_deref() == Some(id)
 }
 
 /// A member that was added and has never started has no name; its address tells which pod it will be.

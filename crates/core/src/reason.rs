@@ -107,7 +107,6 @@ reasons! {
     NamedCopyUnusable, Warning, "the copy that was named is not there or cannot be used, so nothing begins: name another one in the annotation, or take it away to have the best one chosen";
     SurvivorStuck, Warning, "it has the best copy that is left, and does not begin: help it, or name another copy by an annotation";
     RecoveryBegun, Warning, "the quorum is lost for good: clients are cut off, every etcd is stopped, and the copies that are left are compared";
-    QuorumNotBack, Warning, "no quorum has come back by itself for long, and too little data is proven to be lost to give it up: look at what keeps these members from running";
     WaitingForCopies, Warning, "its copy may be the best, so it is waited for until it says what it has; whoever knows better can name the copy to use by an annotation";
     CopyOutOfReach, Warning, "nobody knows what copy it has, and it may be the best, so nothing begins without it: bring it back, or name the copy to use by an annotation";
     SurvivorChosen, Warning, "it has the best copy that is left, and becomes the only member of a new incarnation";
@@ -194,7 +193,6 @@ impl Reason {
                 | R::DataNotEmpty
                 | R::ClusterIdMismatch
                 | R::NoCopyLeft
-                | R::QuorumNotBack
                 | R::RecoveryNeedsConsent
                 | R::CopyOutOfReach
                 | R::CopyCameBack

@@ -12,7 +12,6 @@ use quorate_api::versions;
 
 use crate::build;
 use crate::context::{Context, Member};
-use crate::former;
 use crate::object::Kind;
 use crate::quorum;
 use crate::reason::{Reason, Severity};
@@ -60,7 +59,6 @@ pub(crate) fn of(context: &Context<'_>, plan: &Plan, defects: &[SpecError]) -> E
         foreign_voters: context.membership.foreign_voters.clone(),
         lost_nodes: context.losses.iter().map(LostNode::from).collect(),
         strangers: context.strangers.iter().map(Stranger::status).collect(),
-        former_members: if plan.latch.is_some() { Vec::new() } else { former::of(context.view, &context.membership) },
         certificates: certificates(context),
         pending: pending(context, plan, defects),
         scaling: scaling::of(context),

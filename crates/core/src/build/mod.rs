@@ -42,16 +42,14 @@ pub(crate) fn objects(context: &Context<'_>, plan: &Plan) -> Vec<Object> {
     objects.extend((0..plan.pods).map(|ordinal| member::lease(context, ordinal).into()));
     objects.extend((0..plan.pods).map(|ordinal| member::etcd_member(context, plan, ordinal).into()));
     objects.push(workload::stateful_set(context, plan).into());
-    objects
+    objects.into_iter().map(drift::sealed).collect()
 }
 
 /// What lets the operator read Secrets, if it is not there or not as it should be.
 pub(crate) fn missing_operator_binding(context: &Context<'_>) -> Option<Object> {
-    let binding = Object::from(access::operator_binding(context)?);
-    match context.view.objects.get(&binding.key()) {
-        Some(actual) => drift::unless_current(binding, actual),
-        None => Some(drift::sealed(binding)),
-    }
+    let binding = drift::sealed(access::operator_binding(context)?.into());
+    let actual = context.view.objects.get(&binding.key());
+    (!actual.is_some_and(|actual| drift::is_current(&binding, actual))).then_some(binding)
 }
 
 /// The names that the cluster needs, also of what is made later.

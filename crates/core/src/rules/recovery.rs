@@ -15,7 +15,6 @@ use std::ops::ControlFlow;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use quorate_api::conditions::{self, ConditionType};
 use quorate_api::member::{RecoveredFrom, Ticket};
 use quorate_api::names::annotations;
 use quorate_api::status::{DataLossStatus, Latch, LatchState, MemberRole, MemberStatus, QuorumRecovery};
@@ -53,10 +52,7 @@ pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
 
 /// `Formed` to the next epoch, if the quorum is lost for good and somebody wants that.
 fn begin(context: &Context<'_>, latch: &Latch, plan: &mut Plan) -> Option<Latch> {
-    let Some(lost) = context.lost_majority() else {
-        note_lasting_loss(context, plan);
-        return None;
-    };
+    let lost = context.lost_majority()?;
     let cluster_id = latch.cluster_id.clone()?;
     let gone = lost.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ");
     let consent = Consent::of(context, latch.epoch);
@@ -94,21 +90,6 @@ fn begin(context: &Context<'_>, latch: &Latch, plan: &mut Plan) -> Option<Latch>
     };
     plan.note(Reason::RecoveryBegun, format!("{gone}: {}", Reason::RecoveryBegun.sentence()));
     Some(issued(context, recovery))
-}
-
-/// Whoever hangs is restarted once the grace period is over, and gets as long again to come back.
-fn note_lasting_loss(context: &Context<'_>, plan: &mut Plan) {
-    let conditions = context.status().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let ready = conditions::find(conditions, ConditionType::Ready);
-    let lost = ready.filter(|ready| ready.status == "False" && ready.reason == Reason::QuorumLost.as_str());
-    let Some(lost) = lost.filter(|_| !context.is_quorate()) else { return };
-    let left = context.desired.not_ready_grace * 2 - context.now.duration_since(lost.last_transition_time.0);
-    plan.wake_after(left);
-    if !left.is_positive() {
-        let reason = Reason::QuorumNotBack;
-        let unready = context.members.iter().filter(|member| !member.is_ready()).map(|member| member.name.as_str());
-        plan.note(reason, format!("{}: {}", unready.collect::<Vec<_>>().join(", "), reason.sentence()));
-    }
 }
 
 /// Nobody knows a leader, no quorum answers, and all of it was read just now.

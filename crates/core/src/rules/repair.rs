@@ -27,21 +27,18 @@ const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 pub(super) fn rule(context: &Context<'_>, plan: &mut Plan) -> ControlFlow<()> {
     for wanted in build::objects(context, plan) {
-        let (wanted, reason, how) = match context.view.objects.get(&wanted.key()) {
+        let (reason, how) = match context.view.objects.get(&wanted.key()) {
             None if is_unreadable(context, &wanted) => continue,
             None if wanted.kind() == Kind::StatefulSet && waits_for_old_pods(context) => {
                 plan.note(Reason::WaitingForOldPods, Reason::WaitingForOldPods.sentence());
                 old_pods(context).flatten().for_each(|due| plan.wake_after(due.duration_since(context.now)));
                 continue;
             }
-            None => (drift::sealed(wanted), Reason::ObjectMissing, ApplyMode::Create),
+            None => (Reason::ObjectMissing, ApplyMode::Create),
             // It comes back on its own once the old one is gone.
             Some(actual) if actual.is_terminating() => continue,
-            Some(actual) => {
-                let Some(wanted) = drift::unless_current(wanted, actual) else { continue };
-                let (reason, how) = changed(&wanted, actual);
-                (wanted, reason, how)
-            }
+            Some(actual) if drift::is_current(&wanted, actual) => continue,
+            Some(actual) => changed(&wanted, actual),
         };
         if wanted.kind() == Kind::StatefulSet && how != ApplyMode::Create {
             // How many pods there are is what counts, and not how many there were when the caches last heard of them.

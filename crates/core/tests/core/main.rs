@@ -14,7 +14,6 @@ mod divergence;
 mod election;
 mod ephemeral;
 mod evictions;
-mod former;
 mod forms_exactly_once;
 mod incarnations;
 mod nodes;

@@ -183,7 +183,7 @@ impl History {
                 world.cut_off.clear();
                 world.impostors.clear();
             }
-            Event::WipeStatus => world.wipe_status(),
+            Event::WipeStatus => world.cluster.status = None,
             Event::ScaleByHand(more) => {
                 // It takes a human longer than a pass.
                 world.a_read_fails();

@@ -55,10 +55,7 @@ pub(super) fn over<S: Strategy<Value: Debug>>(histories: S, test: impl Fn(S::Val
     let seed = number("QUORATE_SIM_SEED").unwrap_or_default();
     let mut batch = 0_u32;
     let failure = loop {
-        // Some histories are of no use to the question, and the more there are, the more of those.
-        let max_global_rejects = cases.saturating_mul(4);
-        let config =
-            ProptestConfig { cases, failure_persistence: None, max_global_rejects, ..ProptestConfig::default() };
+        let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
         let mut bytes = [0; 32];
         bytes[..4].copy_from_slice(&seed.to_le_bytes());
         bytes[4..8].copy_from_slice(&batch.to_le_bytes());

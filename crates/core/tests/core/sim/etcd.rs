@@ -47,12 +47,6 @@ impl Volume {
         self.running = false;
     }
 
-    /// etcd ends by itself once it has applied that it was removed, and does not start on such data.
-    pub(super) fn knows_that_it_was_removed(&self) -> bool {
-        let is_listed = |data: &Identity| self.members.values().any(|listed| listed.id == data.member_id);
-        !self.members.is_empty() && self.data.as_ref().is_some_and(|data| !is_listed(data))
-    }
-
     /// Exchanged for one that was never known to be this member's.
     pub(crate) fn becomes_one_of_cluster(&mut self, cluster_id: &str) {
         self.data.iter_mut().for_each(|data| cluster_id.clone_into(&mut data.cluster_id));
@@ -169,7 +163,7 @@ impl World {
         match verdict.start {
             Start::Resume => {
                 volume.data.iter_mut().for_each(|data| data.boot_count += 1);
-                volume.running = !volume.knows_that_it_was_removed();
+                volume.running = true;
             }
             Start::New { epoch, token, initial_cluster } => {
                 let founders = initial_cluster.into_iter().map(|peer| {
@@ -345,8 +339,7 @@ impl World {
     pub(crate) fn live_until_operator(&mut self) {
         self.advance(SignedDuration::from_secs(3));
         self.schedule();
-        // Also of those that were removed, as long as their pods are there.
-        for name in self.member_names().into_iter().chain(self.pods.keys().cloned()).collect::<BTreeSet<_>>() {
+        for name in self.member_names() {
             self.run_agent(&name);
         }
         self.run_etcd();

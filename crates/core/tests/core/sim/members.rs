@@ -114,7 +114,6 @@ impl World {
             self.volumes.entry(name).and_modify(|volume| {
                 volume.members.clone_from(&self.listed);
                 volume.data.iter_mut().for_each(|data| data.last_index = self.acknowledged);
-                volume.running &= !volume.knows_that_it_was_removed();
             });
         }
     }

@@ -251,12 +251,6 @@ impl World {
         }
     }
 
-    /// Somebody removes the status. To whoever has seen the cluster without one before, it is another version of it.
-    pub(crate) fn wipe_status(&mut self) {
-        self.cluster.status = None;
-        self.cluster.metadata.resource_version = Some(self.fresh_id("version"));
-    }
-
     /// A user deletes the EtcdCluster.
     pub(crate) fn delete_cluster(&mut self) {
         self.cluster.metadata.deletion_timestamp = Some(Time(self.now));
